@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from contextlib import AsyncExitStack
 from time import monotonic
 
 import pytest
@@ -108,6 +109,29 @@ async def test_queues_on_other_nodes_are_found_and_read(cluster: ClusterServers)
         found = await queues.find_names(within_s=5)
         assert set(names) <= set(found.names)
         assert [one.waiting for one in await queues.overview(names)] == [3, 3, 3]
+        assert max(len(connections(node, b"chasqui-queues")) for node in cluster.nodes) == 1
+
+
+async def test_queues_of_a_process_have_one_connection_to_each_node(cluster: ClusterServers) -> None:
+    """A slot that moves ends no connection: its queue goes over to that of the other node."""
+    await asyncio.to_thread(cluster.wait_until_well)
+    names = [cluster.queue_name(share) for share in (0, 1, 2) for _ in range(5)]
+    async with AsyncExitStack() as stack:
+        queues = [await stack.enter_async_context(Queue(name, redis_url=cluster.url)) for name in names]
+        for _ in range(2):
+            await asyncio.gather(*(queue.add("run") for queue in queues))
+        before = [connections(node, b"chasqui-queue-") for node in cluster.nodes]
+        assert sorted(map(len, before)) == [0, 1, 1, 1]
+        await asyncio.to_thread(cluster.move_slot, slot(names[14]), cluster.nodes[1])
+        await asyncio.gather(*(queue.add("run") for queue in queues for _ in range(5)))
+        assert [connections(node, b"chasqui-queue-") for node in cluster.nodes] == before
+        assert [(await queue.counts()).waiting for queue in queues] == [7] * 15
+
+
+def connections(node: RedisServer, name: bytes) -> list[bytes]:
+    """The numbers of the connections at a node whose names begin so."""
+    lines = node.ask("CLIENT", "LIST").splitlines()
+    return [line.split()[0] for line in lines if b" name=" + name in line]
 
 
 async def test_the_documented_rights_are_enough(cluster: ClusterServers) -> None:

@@ -17,6 +17,13 @@ class SentCommands:
 
     def __init__(self) -> None:
         self._awaiting: deque[tuple[bytes, OnReply]] = deque()
+        self.watcher: object | None = None
+
+    def note_watcher(self, watcher: object | None) -> None:
+        self.watcher = watcher
+
+    def write(self, packed: bytes) -> None:
+        pass
 
     def send(self, command: bytes, deadline: float, on_reply: OnReply) -> None:
         self._awaiting.append((command, on_reply))
@@ -75,3 +82,28 @@ def test_a_server_that_refuses_transactions_is_asked_once(sent: SentCommands, tr
     sent.answer_up_to(b"\r\nWATCH", ReplyError("NOPERM no"))
     transactions.watch(0.0, lambda: None)
     assert (transactions.is_ready, transactions.is_awaited) == (False, False)
+
+
+@pytest.mark.parametrize("is_confirmed", (False, True))
+def test_a_watch_of_another_producer_ends_what_was_ready(
+    sent: SentCommands, transactions: AddTransactions, is_confirmed: bool
+) -> None:
+    """It sends UNWATCH on the socket that both share. The first one is called all the same, and sends its script."""
+    answers: list[str] = []
+    other = AddTransactions(cast(Socket, sent), "other", "its ledger")
+    transactions.watch(0.0, lambda: answers.append("first"))
+    if is_confirmed:
+        sent.answer_up_to(b"\r\nWATCH")
+    other.watch(0.0, lambda: answers.append("other"))
+    if not is_confirmed:
+        sent.answer_up_to(b"\r\nWATCH")
+    assert (transactions.is_ready, transactions.is_awaited, answers) == (False, False, ["first"])
+    sent.answer_up_to(b"\r\nWATCH")
+    assert (transactions.is_ready, other.is_ready, answers) == (False, True, ["first", "other"])
+
+
+def test_a_transaction_ends_every_watch(sent: SentCommands, transactions: AddTransactions) -> None:
+    transactions.watch(0.0, lambda: None)
+    sent.answer_up_to(b"\r\nWATCH")
+    transactions.add((0, "1 1"), 1000, [b"envelope"], [b""])
+    assert (transactions.is_ready, sent.watcher) == (False, None)

@@ -4,7 +4,8 @@ A script is given copies of its arguments, and the server hashes each of them: f
 XADD itself. A transaction cannot look into the ledger, so WATCH guards it: the server has confirmed WATCH before the
 transaction is sent. A batch is sent again only by the script, which writes to the ledger. So either the transaction is
 executed first, and the script finds its number, or the script is, and the transaction does nothing, however late it
-arrives.
+arrives. Of several producers that share a socket, the last one that sent WATCH may send a transaction; the others use
+the script.
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ _MULTI, _EXEC, _DISCARD, _UNWATCH = pack("MULTI"), pack("EXEC"), pack("DISCARD")
 class AddTransactions:
     """The transactions of one producer over one socket: watch() -> is_ready -> add() -> watch() again."""
 
-    __slots__ = ("_head", "_is_allowed", "_ledger", "_named_tail", "_socket", "_watch", "is_awaited", "is_ready")
+    __slots__ = ("_head", "_is_allowed", "_is_confirmed", "_ledger", "_named_tail", "_socket", "_watch", "is_awaited")
 
     def __init__(self, socket: Socket, stream: str, ledger: str) -> None:
-        self.is_ready = False  # the server watches the ledger for this socket
+        self._is_confirmed = False  # the server has said that it watches the ledger for this socket
         self.is_awaited = False  # it is about to say so
         self._is_allowed: bool | None = None  # whether this user may begin a transaction; None: not known yet
         self._socket = socket
@@ -38,6 +39,11 @@ class AddTransactions:
         self._head = head.replace(b"%", b"%%") + b"$%d\r\n"
         self._named_tail = b"\r\n$%d\r\n%b\r\n" % (len(NAME), NAME) + b"$%d\r\n%b\r\n"
 
+    @property
+    def is_ready(self) -> bool:
+        """Whether the server watches the ledger for this socket."""
+        return self._is_confirmed and self._socket.watcher is self
+
     def watch(self, deadline: float, on_answer: Callable[[], None]) -> None:
         """Has the ledger watched, behind what was sent before. It is ready once the server has confirmed it."""
         if self._is_allowed is False:
@@ -46,16 +52,16 @@ class AddTransactions:
             keep_freed_memory()
             self._socket.send(_MULTI, deadline, self._on_multi_reply)
             self._socket.send(_DISCARD, deadline, self._on_multi_reply)
-        self.is_ready, self.is_awaited, self._watch = False, True, self._watch + 1
-        self._socket.send(
-            _UNWATCH, deadline, _ignore_reply
-        )  # a ledger that has changed since the last WATCH stays changed
+        self._is_confirmed, self.is_awaited, self._watch = False, True, self._watch + 1
+        # A ledger that has changed since the last WATCH stays changed.
+        self._socket.send(_UNWATCH, deadline, _ignore_reply)
         self._socket.send(pack("WATCH", self._ledger), deadline, partial(self._on_watch_reply, self._watch, on_answer))
+        self._socket.note_watcher(self)
         self._socket.flush()
 
     def unwatch(self) -> None:
         """The producer writes to its ledger in another way."""
-        self.is_ready = self.is_awaited = False
+        self._is_confirmed = self.is_awaited = False
 
     def _on_multi_reply(self, reply: Any) -> None:
         self._is_allowed = self._is_allowed is not False and not isinstance(reply, ChasquiError)
@@ -63,13 +69,14 @@ class AddTransactions:
     def _on_watch_reply(self, watch: int, on_answer: Callable[[], None], reply: Any) -> None:
         if watch != self._watch:
             return
-        self.is_ready = self.is_awaited and self._is_allowed is True and not isinstance(reply, ChasquiError)
+        self._is_confirmed = self.is_awaited and self._is_allowed is True and not isinstance(reply, ChasquiError)
         self.is_awaited = False
         on_answer()
 
     def add(self, record: tuple[int, str], ttl_ms: int, envelopes: list[bytes], names: list[bytes]) -> None:
         """Adds jobs, and records the batch in the ledger: slot, and "number taken". expect() must follow."""
-        self.is_ready = False
+        self._is_confirmed = False
+        self._socket.note_watcher(None)
         head, named_tail, write = self._head, self._named_tail, self._socket.write
         parts, size = [_MULTI], 0
         for envelope, name in zip(envelopes, names, strict=True):

@@ -5,7 +5,8 @@ or because a slot moves: that server has executed nothing. Whether a call withou
 caller knows.
 
 After such a refusal a new socket is used only once its server accepts writes. So a failover is waited for in one place,
-with its pauses and its log line, and callers wait as they do for an unreachable server.
+with its pauses and its log line, and callers wait as they do for an unreachable server. Several connections may use one
+socket (shared_sockets.py): each leaves it by itself, and the last one ends it.
 """
 
 from __future__ import annotations
@@ -29,31 +30,19 @@ from ..errors import (
     ReplyError,
     WrongLoop,
 )
-from .credentials import Login, RefusedCredentials, keep_authenticated
+from .credentials import Login, RefusedCredentials
 from .destination import Destination
-from .diagnosis import find_other_protocol
+from .diagnosis import find_wrong_protocol
 from .endpoint import Endpoint, explain_failure
 from .error_actions import ErrorAction, action_for, is_not_executed
-from .handshake import check_accepts_writes, shake_hands
+from .handshake import RoleCheck, shake_hands
+from .shared_sockets import SharedSockets
 from .socket import Redirected, ReplyTooLarge, Socket, pack
 
 CONNECT_TIMEOUT_S = 5.0
 RESEND_PAUSE_S = 0.01
 LATE_CREDENTIALS_S = 5.0  # a provider may know new credentials later than the server does
 STEADY_S = 2.0  # after a socket has worked for this long, the pauses start small again
-
-
-class RoleCheck:
-    """Whether a new connection must check that its server accepts writes: one at this address was not the master.
-
-    A Connector's connections share it.
-    """
-
-    def __init__(self) -> None:
-        self.is_required = False
-
-    def require(self) -> None:
-        self.is_required = True
 
 
 class Connection:
@@ -68,6 +57,7 @@ class Connection:
         on_down: Callable[[Exception], None] | None = None,
         on_up: Callable[[], None] | None = None,
         role_check: RoleCheck | None = None,
+        find_sockets: Callable[[asyncio.AbstractEventLoop], SharedSockets] = SharedSockets,
     ) -> None:
         self.timeout_s = timeout_s
         self.socket: Socket | None = None  # set while connected
@@ -79,13 +69,14 @@ class Connection:
         self._on_down = on_down
         self._on_up = on_up
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._find_sockets = find_sockets
+        self._sockets: SharedSockets | None = None  # of the loop
         self._opening: asyncio.Task[ChasquiError | None] | None = None
         self._trouble: ChasquiError | None = None  # why the last attempt failed
         self._role_check = role_check or RoleCheck()
         self._backoff = GrowingPause()
         self._opened_at = 0.0
         self._untried: Endpoint | None = None  # the endpoint of the very first attempt
-        self._renewal: asyncio.Task[None] | None = None  # of credentials that end
         self._is_closed = False
         self._others: dict[int, Connection] = {}  # to other nodes of a cluster, by slot
         self.writes_before = 0
@@ -166,6 +157,7 @@ class Connection:
                 on_down=self._on_down,
                 on_up=self._on_up,
                 role_check=self._role_check,
+                find_sockets=lambda _: self._bind_to_loop(),
             )
         return self._others[slot]
 
@@ -173,36 +165,37 @@ class Connection:
         return [self.to_node_of_slot(slot) for slot in self._destination.masters()] or [self]
 
     def drop(self, reason: ChasquiError) -> None:
-        """Ends the current socket; the next call opens another."""
+        """Ends the current socket, for all that use it; the next call opens another."""
         if self.socket is not None:
             self.socket.drop(reason)
 
     async def close(self) -> None:
         self._is_closed = True
         self._destination.leave()
-        if self._renewal is not None:
-            self._renewal.cancel()
         for other in self._others.values():
             await other.close()
         if self._opening is not None and not self._opening.done():
             self._opening.cancel()
             await asyncio.wait({self._opening})
-        self.drop(Closed("the connection was closed"))
+        self._leave_socket(Closed("the connection was closed"))
         await asyncio.sleep(0)  # the transport closes in the next turn of the loop
 
-    def _bind_to_loop(self) -> None:
+    def _bind_to_loop(self) -> SharedSockets:
         """Binds the connection to the running loop; raises WrongLoop if it is bound to another that still runs."""
         loop = asyncio.get_running_loop()
-        if self._loop is loop:
-            return
+        if self._loop is loop and self._sockets is not None:
+            return self._sockets
         if self._loop is not None and not self._loop.is_closed():
             raise WrongLoop("this connection belongs to another event loop; make one per loop, and after a fork")
         self._loop, self.socket, self._opening = loop, None, None
+        self._sockets = self._find_sockets(loop)
+        return self._sockets
 
     async def _open_with_retries(self) -> ChasquiError | None:
         """Tries until a socket is open; returns an error that another attempt would not solve."""
         if self.socket is not None and self.socket.lost is not None:
             self._note_loss(self.socket)
+            self._leave_socket(self.socket.lost)
         credentials_due_at = self.deadline(LATE_CREDENTIALS_S)
         while True:
             await self._pause_before_retry()
@@ -250,37 +243,46 @@ class Connection:
         if self._is_closed or endpoint is None or self._destination.is_current(endpoint):
             return
         reason = Redirected(f"{endpoint.address} is no longer the right server")
-        if socket is not None:
-            leave = socket.retire if self._destination.is_master(endpoint) else socket.drop
-            leave(reason)
+        if socket is not None and self._destination.is_master(endpoint):
+            if self._is_steady():
+                self._backoff.reset()
+            self._leave_socket(reason, retire=True)
+        elif socket is not None:
+            socket.drop(reason)
         elif self._waiting is not None and self._opening is not None and not self._opening.done():
             self._backoff.reset()
             self._is_outdated = True
             with suppress(RuntimeError):  # it has ended in this turn
                 self._waiting.reschedule(asyncio.get_running_loop().time())
 
+    def _leave_socket(self, reason: ChasquiError, *, retire: bool = False) -> None:
+        """Leaves the socket to the other connections that use it; without any it ends."""
+        socket, self.socket = self.socket, None
+        if socket is not None and self._sockets is not None:
+            self.writes_before += socket.writes
+            self._sockets.leave(socket, partial(socket.retire if retire else socket.drop, reason))
+
+    def _is_steady(self) -> bool:
+        return asyncio.get_running_loop().time() - self._opened_at >= STEADY_S
+
     async def _find_wrong_protocol(self) -> NotRedis | None:
         """Finds out, after the very first attempt, whether only one of URL and server uses TLS."""
         endpoint, self._untried = self._untried, None
-        hint = None if endpoint is None else await find_other_protocol(endpoint)
-        return None if hint is None else NotRedis(hint)
+        return None if endpoint is None else await find_wrong_protocol(endpoint)
 
     def _note_loss(self, socket: Socket) -> None:
         """Resets the pauses, unless the server refused this socket right after it was opened: it may do so again."""
         assert socket.lost is not None
         if not isinstance(socket.lost, (ReplyTooLarge, Redirected)):  # the caller logs the one, the route the other
             self._note_failure(socket.lost)
-        if self._endpoint is not None and socket.refused_by is not None:
-            self._destination.note_trouble(self._endpoint, socket.refused_by)
-        if socket.refused_by is None or asyncio.get_running_loop().time() - self._opened_at >= STEADY_S:
+        if socket.refused_by is None or self._is_steady():
             self._backoff.reset()
-        refusal = socket.refused_by
-        if refusal is not None and refusal.code != "MOVED" and action_for(refusal) is ErrorAction.RECONNECT:
-            self._role_check.require()
+        if socket.refused_by is not None:
+            self._role_check.note_refusal(socket.refused_by)
+            if self._endpoint is not None:
+                self._destination.note_trouble(self._endpoint, socket.refused_by)
 
     def _use_socket(self, socket: Socket) -> None:
-        if self.socket is not None:
-            self.writes_before += self.socket.writes
         self.socket, self._trouble = socket, None
         self._opened_at = asyncio.get_running_loop().time()
         self.openings += 1
@@ -295,26 +297,42 @@ class Connection:
             self._on_down(error)
 
     async def _open(self) -> Socket:
-        loop = asyncio.get_running_loop()
-        self._endpoint = None
+        """Returns a socket to the server that is the right one now: another connection's, or one that it opens."""
+        assert self._waiting is not None
+        sockets, self._endpoint = self._bind_to_loop(), None
         endpoint = self._endpoint = await self._destination.find(self._leave_wrong_server)
         if not self.openings and self._trouble is None:
             self._untried = endpoint
-        _, socket = await endpoint.open(partial(Socket, loop))
+        self._waiting.reschedule(None)  # while another connection opens it, within its own time
+        async with sockets.turn(endpoint):
+            if self._is_outdated:
+                raise Redirected(f"{endpoint.address} is no longer the right server")
+            self._waiting.reschedule(self.deadline(CONNECT_TIMEOUT_S))
+            if (socket := sockets.find(endpoint)) is not None:
+                await self._check_server(socket, endpoint)
+            else:
+                socket = await self._open_socket(endpoint, sockets)
+            sockets.join(endpoint, socket)
+        return socket
+
+    async def _open_socket(self, endpoint: Endpoint, sockets: SharedSockets) -> Socket:
+        follow_moved = partial(self._destination.follow_moved, endpoint)
+        _, socket = await endpoint.open(partial(Socket, asyncio.get_running_loop(), follow_moved))
         try:
             login = await self._wait_for_credentials(endpoint)
             socket.dialect = await shake_hands(socket, endpoint, login, self._shown)
-            self._destination.check(endpoint, socket.dialect)
-            if self._role_check.is_required:
-                await check_accepts_writes(socket)
+            await self._check_server(socket, endpoint)
         except BaseException:
             socket.drop(ConnectionLost("the handshake failed"))
             raise
-        if self._renewal is not None:
-            self._renewal.cancel()
-        if login.lasts_s is not None:
-            self._renewal = asyncio.create_task(keep_authenticated(socket, endpoint.credentials, login.lasts_s))
+        sockets.renew_credentials(endpoint, socket, login)
         return socket
+
+    async def _check_server(self, socket: Socket, endpoint: Endpoint) -> None:
+        """Raises if the server is not the right one, or if it must accept writes and does not."""
+        assert socket.dialect is not None
+        self._destination.check(endpoint, socket.dialect)
+        await self._role_check.check(socket)
 
     async def _wait_for_credentials(self, endpoint: Endpoint) -> Login:
         """Waits for the provider for as long as the callers wait: its time is not that of the server."""

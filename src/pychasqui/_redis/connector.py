@@ -8,19 +8,22 @@ from __future__ import annotations
 import asyncio
 import logging
 import string
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from ..errors import InvalidArgument
 from ..metrics import GuardedSinks
 from .broker import Broker
-from .connection import Connection, RoleCheck
+from .connection import Connection
 from .credentials import CredentialProvider
 from .endpoint import Endpoint, Location, parse_endpoint, parse_location
+from .handshake import RoleCheck
 from .keys import Keys
 from .measured_broker import make_broker
+from .shared_sockets import SharedSockets, find_shared_sockets
 from .tls import describe_unchecked
 from .topology.destination import RoutedDestination
 from .topology.node_map import slot_of
@@ -49,8 +52,8 @@ class Connector:
         self._is_left = False
         self._role_check = RoleCheck()
         self._location: Location | None = None
-        provider = credential_provider if isinstance(credential_provider, Hashable) else id(credential_provider)
-        self._key = (url, tls, provider)  # what connections with the same route have in common
+        # What connections with the same route have in common.
+        self._key: tuple[Hashable, ...] = (url, tls, _make_hashable(credential_provider))
         self._route: Route | None = None
         if not isinstance(url, str) or not url.startswith(EMBEDDED):
             location = self._location = parse_location(
@@ -71,6 +74,7 @@ class Connector:
             from ..embedded import absolute_url  # here: most programs have a server
 
             self._url = absolute_url(url)  # now: the process may change its working folder before it connects
+            self._key = (self._url,)
 
     def __str__(self) -> str:
         return str(self._location or self._url)
@@ -90,7 +94,22 @@ class Connector:
         slot = slot_of(keys.prefix)
         return make_broker(self.connection(timeout_s=timeout_s, gets_messages=gets_messages, slot=slot), keys, sinks)
 
-    def connection(self, *, timeout_s: float, gets_messages: bool = True, slot: int = 0) -> Connection:
+    def shared_broker(self, keys: Keys, *, timeout_s: float) -> Broker:
+        """Returns a broker that shares its socket: with all brokers of this process, event loop, URL and timeout.
+
+        None of its calls may block the server's side of it, or change its state.
+        """
+        find_sockets = partial(find_shared_sockets, (*self._key, timeout_s))
+        return Broker(self.connection(timeout_s=timeout_s, slot=slot_of(keys.prefix), find_sockets=find_sockets), keys)
+
+    def connection(
+        self,
+        *,
+        timeout_s: float,
+        gets_messages: bool = True,
+        slot: int = 0,
+        find_sockets: Callable[[asyncio.AbstractEventLoop], SharedSockets] = SharedSockets,
+    ) -> Connection:
         """Makes a connection to the server, or to the node of a cluster that has the slot.
 
         With `gets_messages=False` it cannot subscribe and uses RESP2, whatever the URL says.
@@ -102,6 +121,7 @@ class Connector:
             on_down=self._log_down,
             on_up=self._log_up,
             role_check=self._role_check,
+            find_sockets=find_sockets,
         )
 
     @property
@@ -154,6 +174,17 @@ class Connector:
         if self._embedded is not None:
             self._embedded.leave()
             self._embedded = None
+
+
+def _make_hashable(provider: Any) -> Hashable:
+    """Returns the provider, or its number if its fields cannot be hashed."""
+    try:
+        hash(provider)
+    except TypeError:
+        return id(provider)
+    else:
+        found: Hashable = provider
+        return found
 
 
 def _leave_again(joining: asyncio.Task[EmbeddedServer]) -> None:

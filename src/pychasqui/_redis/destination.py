@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
+from ..errors import ReplyError
 from .dialect import Dialect
 from .endpoint import Endpoint
 
@@ -20,6 +21,9 @@ class Destination(Protocol):
 
     def note_trouble(self, endpoint: Endpoint, error: Exception) -> None:
         """Notes that the server there cannot be reached or refuses calls."""
+
+    def follow_moved(self, endpoint: Endpoint, error: ReplyError) -> bool:
+        """Has the connections that need a slot leave the node there, which has answered MOVED; False if it cannot."""
 
     def is_current(self, endpoint: Endpoint) -> bool: ...
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import ssl
 
+from ..errors import NotRedis
 from .endpoint import Endpoint
 
 TIMEOUT_S = 2.0
 
 
-async def find_other_protocol(endpoint: Endpoint) -> str | None:
-    """Returns what to change about the URL, if only one of URL and server uses TLS."""
+async def find_wrong_protocol(endpoint: Endpoint) -> NotRedis | None:
+    """Returns an error that says what to change about the URL, if only one of URL and server uses TLS."""
     if endpoint.path:
         return None
     try:
@@ -23,7 +24,7 @@ async def find_other_protocol(endpoint: Endpoint) -> str | None:
         return None
 
 
-async def _explain_plain_port(endpoint: Endpoint) -> str | None:
+async def _explain_plain_port(endpoint: Endpoint) -> NotRedis | None:
     reader, writer = await asyncio.open_connection(endpoint.host, endpoint.port)
     try:
         writer.write(b"PING\r\n")
@@ -32,14 +33,14 @@ async def _explain_plain_port(endpoint: Endpoint) -> str | None:
         writer.transport.abort()
     if answer not in (b"+", b"-"):
         return None
-    return (
+    return NotRedis(
         f"{endpoint} is a plain port, and the URL asks for TLS: use redis:// and no tls=True, or the server's TLS port"
     )
 
 
-async def _explain_tls_port(endpoint: Endpoint) -> str | None:
+async def _explain_tls_port(endpoint: Endpoint) -> NotRedis:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # nothing is said over it but the greeting
     _, writer = await asyncio.open_connection(endpoint.host, endpoint.port, ssl=context)
     writer.transport.abort()
-    return f"{endpoint} is a TLS port, and the URL asks for none: use rediss:// or tls=True"
+    return NotRedis(f"{endpoint} is a TLS port, and the URL asks for none: use rediss:// or tls=True")

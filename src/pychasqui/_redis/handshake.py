@@ -45,7 +45,26 @@ async def shake_hands(socket: Socket, endpoint: Endpoint, login: Login, shown: s
     return read_hello(greeting)
 
 
-async def check_accepts_writes(socket: Socket) -> None:
+class RoleCheck:
+    """Whether a new connection must check that its server accepts writes: one at this address was not the master.
+
+    A Connector's connections share it.
+    """
+
+    def __init__(self) -> None:
+        self._is_required = False
+
+    def note_refusal(self, refusal: ReplyError) -> None:
+        """A server has refused a call because it is the wrong one. MOVED is about one slot of a master."""
+        if refusal.code != "MOVED" and action_for(refusal) is ErrorAction.RECONNECT:
+            self._is_required = True
+
+    async def check(self, socket: Socket) -> None:
+        if self._is_required:
+            await _check_accepts_writes(socket)
+
+
+async def _check_accepts_writes(socket: Socket) -> None:
     """Raises if the server refuses writes, as a replica does."""
     assert socket.dialect is not None
     if not socket.dialect.is_master:

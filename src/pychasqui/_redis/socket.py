@@ -6,8 +6,9 @@ server looks like a dead connection, and the replies that follow must never reac
 which bytes still move, in either direction, is not dead, and is checked again a moment later.
 
 A reply that says that this is the wrong server (see error_actions.py) ends the socket as well, for every caller: the
-next socket goes to the server that the address names by then. After MOVED the socket is retired instead of dropped:
-nothing more is sent on it, and what is in flight gets its own answer.
+next socket goes to the server that the address names by then. MOVED is about one slot: those that need it leave the
+socket. If the new node cannot be known, the socket is retired: nothing more is sent on it, and what is in flight gets
+its own answer.
 """
 
 from __future__ import annotations
@@ -60,13 +61,16 @@ class Socket(asyncio.BufferedProtocol):
     them.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, follow_moved: Callable[[ReplyError], bool] | None = None
+    ) -> None:
         self.dialect: Dialect | None = None
         self.scripts: set[bytes] = set()  # hashes of the scripts that were sent on this socket
         self.lost: ChasquiError | None = None  # why nothing more can be sent
         self._is_retired = False  # it is lost, and what is in flight is still answered
         self.refused_by: ReplyError | None = None  # the reply of a server that is the wrong one
         self._loop = loop
+        self._follow_moved = follow_moved  # has those leave that need the slot; False if they cannot
         self._parser = hiredis.Reader(
             protocolError=NotRedis,
             replyError=self._make_error,
@@ -85,6 +89,7 @@ class Socket(asyncio.BufferedProtocol):
         self._alarm_at = float("inf")
         self._may_write: asyncio.Future[None] | None = None
         self.writes = 0
+        self.watcher: object | None = None  # whose keys the server watches for this socket
         self._listeners: dict[bytes, Callable[[bytes], None]] = {}  # by channel
         self._refused: set[bytes] = set()  # channels to which the server refused the subscription
 
@@ -139,6 +144,10 @@ class Socket(asyncio.BufferedProtocol):
         """Gets the confirmation of a subscription, or an error, as for a user without the right to the channel."""
         if isinstance(reply, ReplyError):
             self._refused.add(channel)
+
+    def note_watcher(self, watcher: object | None) -> None:
+        """UNWATCH and EXEC end every WATCH of the socket: the keys of the last one that sent WATCH are watched."""
+        self.watcher = watcher
 
     def flush(self) -> None:
         """Writes the commands that this turn has queued."""
@@ -209,6 +218,8 @@ class Socket(asyncio.BufferedProtocol):
         """Makes the error for an error reply. The caller gets it first; then the socket ends, if it must."""
         error = ReplyError(message)
         if ends_connection(error) and self.refused_by is None:
+            if error.code == "MOVED" and self._follow_moved is not None and self._follow_moved(error):
+                return error
             self.refused_by = error
             if error.code == "MOVED":  # of one slot; the node is well, and answers what it has got already
                 self._loop.call_soon(self.retire, Redirected(f"connecting to another node: {error}"))

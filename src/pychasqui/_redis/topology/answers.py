@@ -41,6 +41,10 @@ class FixedAddress:
     def note_trouble(self, endpoint: Endpoint, error: object) -> None:
         """There is no other."""
 
+    def follow_moved(self, endpoint: Endpoint, error: object) -> bool:
+        """No slot is asked for."""
+        return False
+
     def is_current(self, endpoint: Endpoint) -> bool:
         return True
 

@@ -72,12 +72,17 @@ class RoutedDestination:
         route = self._connector.route
         if route is None:
             return
-        moved = _MOVED.search(str(error)) if isinstance(error, ReplyError) else None
-        if moved is not None and int(moved[1]) < SLOTS:
-            host = moved[2].strip("[]")
-            route.note_moved(int(moved[1]), Address(host if host not in ("", "?") else endpoint.host, int(moved[3])))
+        if isinstance(error, ReplyError) and (moved := _read_moved(error, endpoint)) is not None:
+            route.note_moved(*moved)
         else:
             route.request_refresh()
+
+    def follow_moved(self, endpoint: Endpoint, error: ReplyError) -> bool:
+        route, moved = self._connector.route, _read_moved(error, endpoint)
+        if route is None or moved is None:
+            return False
+        route.note_moved(*moved)
+        return not route.is_current(endpoint, moved[0])
 
     def is_current(self, endpoint: Endpoint) -> bool:
         route = self._connector.route
@@ -106,3 +111,12 @@ class RoutedDestination:
         if self._loop is not None and self._on_change is not None:
             with suppress(RuntimeError):  # the loop has ended
                 self._loop.call_soon_threadsafe(self._on_change)
+
+
+def _read_moved(error: ReplyError, endpoint: Endpoint) -> tuple[int, Address] | None:
+    """Returns the slot that MOVED is about and the node that has it; None if this is another error."""
+    moved = _MOVED.search(str(error))
+    if moved is None or int(moved[1]) >= SLOTS:
+        return None
+    host = moved[2].strip("[]")
+    return int(moved[1]), Address(host if host not in ("", "?") else endpoint.host, int(moved[3]))

@@ -87,11 +87,14 @@ class Route:
     def note_moved(self, slot: int, address: Address) -> None:
         """A node has answered that another has the slot."""
         with self._lock:
-            if self._map is None or self._map.owner(slot) == address:
+            if self._map is None:
                 return
-            self._map = self._map.with_owner(slot, address)
-        self._log_and_notify(f"slot {slot} is at {address} now")
-        self.request_refresh()
+            if is_new := self._map.owner(slot) != address:
+                self._map = self._map.with_owner(slot, address)
+        if is_new:
+            log.info("%s: slot %s is at %s now", self, slot, address)
+            self.request_refresh()
+        self._notify_followers()  # also of what is known: one may have reached the former node meanwhile
 
     def request_refresh(self) -> None:
         """A connection was lost or refused: the map may be out of date."""
@@ -206,10 +209,11 @@ class Route:
         moves = {(before.owner(slot), found.owner(slot)) for slot in slots}
         moves = {(was, now) for was, now in moves if was != now}
         if moves:
-            self._log_and_notify("; ".join(f"{now or 'no node'} is the master now, after {was}" for was, now in moves))
+            changes = "; ".join(f"{now or 'no node'} is the master now, after {was}" for was, now in moves)
+            log.info("%s: %s", self, changes)
+            self._notify_followers()
 
-    def _log_and_notify(self, change: str) -> None:
-        log.info("%s: %s", self, change)
+    def _notify_followers(self) -> None:
         for follower in self._list_followers():
             follower.notify()
 

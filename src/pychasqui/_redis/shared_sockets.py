@@ -1,0 +1,86 @@
+"""SharedSockets: one socket to a server, or to each node of a cluster, for all connections that share it.
+
+All queues of a process that have the same URL and options share one in each event loop. A Connection opens, follows the
+master and gives up by itself; what it shares is the socket. One connection at a time opens a socket to an address, and
+the others use it then. The last one that leaves a socket ends it. A connection that shares with no other has sockets of
+its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections import Counter
+from collections.abc import Callable, Hashable
+from weakref import WeakValueDictionary
+
+from .credentials import Login, keep_authenticated
+from .endpoint import Endpoint
+from .socket import Socket
+
+
+class SharedSockets:
+    """turn() -> find(), or a socket that was opened meanwhile -> join() -> leave()."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop  # kept: the number of a loop that lives belongs to no other
+        self._turns: dict[str, asyncio.Lock] = {}
+        self._sockets: dict[str, Socket] = {}  # by address
+        self._users: Counter[Socket] = Counter()
+        self._renewals: dict[Socket, asyncio.Task[None]] = {}  # of credentials that end
+
+    def turn(self, endpoint: Endpoint) -> asyncio.Lock:
+        """Returns what a connection holds while it looks for a socket to this address, and opens one."""
+        return self._turns.setdefault(endpoint.address, asyncio.Lock())
+
+    def find(self, endpoint: Endpoint) -> Socket | None:
+        """Returns the open socket to this address; None if there is none."""
+        socket = self._sockets.get(endpoint.address)
+        return socket if socket is not None and socket.lost is None else None
+
+    def join(self, endpoint: Endpoint, socket: Socket) -> None:
+        self._sockets[endpoint.address] = socket
+        self._users[socket] += 1
+
+    def renew_credentials(self, endpoint: Endpoint, socket: Socket, login: Login) -> None:
+        """Has the socket log in again before its credentials end, if it is known when they do."""
+        if login.lasts_s is not None:
+            renewal = keep_authenticated(socket, endpoint.credentials, login.lasts_s)
+            self._renewals[socket] = self._loop.create_task(renewal)
+
+    def leave(self, socket: Socket, end: Callable[[], None]) -> None:
+        """Calls `end` if no other connection uses the socket."""
+        self._users[socket] -= 1
+        if self._users[socket] > 0:
+            return
+        del self._users[socket]
+        for address in [address for address, one in self._sockets.items() if one is socket]:
+            del self._sockets[address]
+        if (renewal := self._renewals.pop(socket, None)) is not None:
+            renewal.cancel()
+        end()
+
+
+_shared: WeakValueDictionary[tuple[Hashable, int], SharedSockets] = WeakValueDictionary()
+_shared_lock = threading.Lock()
+
+
+def find_shared_sockets(key: Hashable, loop: asyncio.AbstractEventLoop) -> SharedSockets:
+    """Returns the sockets of a key in an event loop; they are there while a connection uses them."""
+    with _shared_lock:
+        sockets = _shared.get((key, id(loop)))
+        if sockets is None:
+            sockets = _shared[key, id(loop)] = SharedSockets(loop)
+        return sockets
+
+
+def _forget_in_child() -> None:
+    """The sockets are those of the parent, and a thread of it may have held the lock when it forked."""
+    global _shared_lock
+    _shared_lock = threading.Lock()
+    _shared.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_in_child)

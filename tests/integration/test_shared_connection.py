@@ -1,0 +1,176 @@
+"""All queues of a process with the same URL and options add over one connection."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from pychasqui import Queue
+from pychasqui.errors import ChasquiError
+from pychasqui.sync import SyncQueue
+from tests.support.server import RedisServer
+from tests.support.waiting import eventually
+
+
+@asynccontextmanager
+async def opened(count: int, url: str, **options: Any) -> AsyncIterator[list[Queue]]:
+    async with AsyncExitStack() as stack:
+        names = [f"q-{uuid4().hex[:12]}" for _ in range(count)]
+        yield [await stack.enter_async_context(Queue(name, redis_url=url, **options)) for name in names]
+
+
+def connections(server: RedisServer) -> list[str]:
+    """The names of the connections of queues."""
+    with server.client() as client:
+        return [one["name"] for one in client.client_list() if one["name"].startswith("chasqui-queue-")]
+
+
+async def empty(queues: list[Queue]) -> int:
+    return sum(await asyncio.gather(*(queue.purge("waiting") for queue in queues)))
+
+
+async def test_a_hundred_queues_have_one_connection(server: RedisServer, redis_url: str) -> None:
+    async with opened(100, redis_url) as queues:
+        await asyncio.gather(*(queue.add("send", 1) for queue in queues))
+        await asyncio.gather(*(queue.add_bulk([{"name": "send"}] * 3) for queue in queues))
+        assert [(await queue.counts()).waiting for queue in queues] == [4] * 100
+        assert len(connections(server)) == 1
+        assert await empty(queues) == 400
+    await eventually(lambda: connections(server) == [])
+
+
+async def test_a_queue_that_closes_leaves_the_others_adding(server: RedisServer, redis_url: str) -> None:
+    """Also the one that has opened the connection, and while the others have adds on their way."""
+    async with opened(3, redis_url) as queues:
+        await queues[0].add("send")
+        adds = [asyncio.ensure_future(queue.add("send", number)) for queue in queues for number in range(50)]
+        await asyncio.sleep(0)
+        await queues[0].close()
+        await queues[1].add("send")
+        assert all(job.is_new for job in await asyncio.gather(*adds))
+        assert len(connections(server)) == 1
+        assert await empty(queues[1:]) == 101
+        async with Queue(queues[0].name, redis_url=redis_url) as again:
+            assert await again.purge("waiting") == 51
+            assert len(connections(server)) == 1
+
+
+async def test_a_lost_connection_is_opened_once_for_all(server: RedisServer, redis_url: str) -> None:
+    async with opened(20, redis_url) as queues:
+        for _ in range(3):
+            await asyncio.gather(*(queue.add("send") for queue in queues))
+            assert len(connections(server)) == 1
+            server.execute("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+        await asyncio.gather(*(queue.add("send") for queue in queues))
+        assert len(connections(server)) == 1
+        assert await empty(queues) == 80
+
+
+async def test_an_add_that_ends_the_connection_fails_alone() -> None:
+    """The server closes the connection at a job that is larger than it takes."""
+    with RedisServer("--proto-max-bulk-len", "1mb") as server:
+        async with (
+            Queue("large", redis_url=server.url, timeout_s=2, max_payload_bytes=2**24) as large,
+            Queue("small", redis_url=server.url, timeout_s=2) as small,
+        ):
+            await small.add("send")
+            refused = asyncio.ensure_future(large.add("send", bytes(2**21)))
+            added = 1
+            while not refused.done() or added < 20:
+                await small.add("send")
+                added += 1
+            with pytest.raises(ChasquiError):
+                await refused
+            assert ((await small.counts()).waiting, (await large.counts()).waiting) == (added, 0)
+
+
+async def test_bulks_of_large_jobs_of_several_queues_are_added_once(redis_url: str) -> None:
+    """WATCH is one of the connection: the queues take turns with transactions."""
+    async with opened(3, redis_url) as queues:
+        jobs = [{"name": "send", "data": bytes(10_000)}] * 120
+        for _ in range(3):
+            await asyncio.gather(*(queue.add_bulk(jobs) for queue in queues for _ in range(2)))
+        assert [(await queue.counts()).waiting for queue in queues] == [720] * 3
+        assert await empty(queues) == 2160
+
+
+async def test_queues_with_another_time_or_other_credentials_have_their_own(
+    server: RedisServer, redis_url: str
+) -> None:
+    def provide() -> tuple[str | None, str | None]:
+        return None, None
+
+    options: list[dict[str, Any]] = [{}, {"timeout_s": 3}, {"credential_provider": provide}]
+    async with AsyncExitStack() as stack:
+        for one in options * 2:
+            queue = await stack.enter_async_context(Queue("orders", redis_url=redis_url, **one))
+            await queue.counts()
+        assert len(connections(server)) == 3
+
+
+async def test_credentials_are_renewed_after_the_queue_that_logged_in_is_closed(redis_url: str) -> None:
+    asked = 0
+
+    async def provide() -> tuple[str | None, str, float]:
+        nonlocal asked
+        asked += 1
+        return "ann", "first", 0.2
+
+    async with Queue("users", redis_url=redis_url) as users:
+        await users._loop_session().broker.call("ACL", "SETUSER", "ann", "on", ">first", "~*", "&*", "+@all")
+    async with opened(2, redis_url, credential_provider=provide) as queues:
+        await queues[0].counts()
+        await queues[1].counts()
+        await queues[0].close()
+        before = asked
+        await eventually(lambda: asked >= before + 2)
+        await queues[1].counts()
+
+
+def test_synchronous_queues_of_all_threads_share_one(server: RedisServer, redis_url: str) -> None:
+    queues = [SyncQueue(f"q-{uuid4().hex[:12]}", redis_url=redis_url) for _ in range(10)]
+    for queue in queues:
+        queue.add("send")
+    assert len(connections(server)) == 1
+    assert [queue.purge("waiting") for queue in queues] == [1] * 10
+    for queue in queues:
+        queue.close()
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")  # the first loop's sockets are never closed
+def test_each_event_loop_has_its_own(server: RedisServer, redis_url: str) -> None:
+    """A loop that ends takes its connection with it; a queue that is used in the next one opens another."""
+    first, second = (Queue(f"q-{uuid4().hex[:12]}", redis_url=redis_url) for _ in range(2))
+
+    async def add() -> int:
+        await asyncio.gather(first.add("send"), second.add("send"))
+        return len(connections(server))
+
+    async def add_in_another_loop() -> int:
+        return await asyncio.to_thread(asyncio.run, other())
+
+    async def other() -> int:
+        async with Queue(first.name, redis_url=redis_url) as queue:
+            await queue.add("send")
+            return len(connections(server))
+
+    async def both() -> tuple[int, int]:
+        return await add(), await add_in_another_loop()
+
+    assert asyncio.run(both()) == (1, 2)
+
+    async def again() -> int:
+        await add()
+        added = await empty([first, second])
+        await first.close()
+        await second.close()
+        return added
+
+    assert asyncio.run(again()) == 5
+    gc.collect()
