@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import tomllib
+import types
 from pathlib import Path
 
 import pytest
 
 import pychasqui
-from pychasqui import errors
+from pychasqui import errors, metrics
 from pychasqui._wire.event import RETRY_SCHEDULED
+from tools.handbook.api import find
 from tools.handbook.links import anchors_of, broken_links
 from tools.handbook.llms import first_sentence, llms_full_txt, llms_txt, walk
 from tools.handbook.pages import api_names, collect
@@ -52,6 +55,47 @@ def test_the_reference_has_each_public_name(pages: dict[str, str]) -> None:
     assert set(pychasqui.__all__) - set(listed) - ERRORS == {"__version__"}
     described = {anchor for text in pages.values() for anchor in anchors_of(text)}
     assert {name.rpartition(".")[2].lower() for name in listed} <= described
+
+
+def names_users_import() -> set[str]:
+    """Names that the docs, the examples and deploy/ import, and all of the modules that users import from."""
+    sources = [path for folder in ("docs", "examples", "deploy") for path in (ROOT / folder).rglob("*.[mp][dy]")]
+    found = set()
+    for path in [ROOT / "README.md", *sources]:
+        for module, names in re.findall(
+            r"^ *from pychasqui([\w.]*) import \(?([\w, ]+)", path.read_text(), re.MULTILINE
+        ):
+            found |= {f"{module}.{name.strip()}"[1:] if module else name.strip() for name in names.split(",")}
+    for name in ("testing", "logs", "integrations.django", "integrations.prometheus", "integrations.sentry"):
+        found |= {f"{name}.{one}" for one in importlib.import_module(f"pychasqui.{name}").__all__}
+    return found - {""}
+
+
+def test_the_reference_has_each_name_that_users_import() -> None:
+    listed = {name for path in DOCS.rglob("*.md") for name in api_names(path.read_text())}
+    imported = names_users_import()
+    assert {"Queue", "testing.inline", "integrations.django.ChasquiBackend"} <= imported
+    described = {id(find(name)) for name in listed}  # a module may offer what another one defines
+    missing = {name for name in imported - ERRORS if id(find(name)) not in described}
+    assert {name for name in missing if not isinstance(find(name), types.ModuleType)} == set()
+
+
+def test_the_reference_has_each_record_that_a_metrics_sink_receives() -> None:
+    listed = {name for path in DOCS.rglob("*.md") for name in api_names(path.read_text())}
+    received = {
+        annotation
+        for method in vars(pychasqui.MetricsSink).values()
+        for annotation in getattr(method, "__annotations__", {}).values()
+        if isinstance(annotation, str) and annotation in vars(metrics)
+    }
+    assert "JobOutcome" in received
+    assert {f"metrics.{name}" for name in received} <= listed
+
+
+def test_the_reference_shows_no_address_in_memory_and_no_empty_table(pages: dict[str, str]) -> None:
+    reference = "".join(pages[path] for path in pages if path.startswith("reference/api/"))
+    assert not re.search(r" at 0x|<factory>|ForwardRef", reference)
+    assert "| --- | --- |\n\n" not in reference
 
 
 def test_the_reference_has_each_method_and_each_option(pages: dict[str, str]) -> None:

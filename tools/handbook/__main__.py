@@ -15,6 +15,7 @@ from .pages import ROOT, collect
 
 BUILD = ROOT / "build" / "handbook"
 WORKER = Path(__file__).with_name("offline-worker.js")
+STYLE = Path(__file__).with_name("handbook.css")
 NETWORK_WORKER = "https://unpkg.com/iframe-worker/shim"
 SETTINGS = ROOT / "zensical.toml"
 
@@ -25,7 +26,7 @@ def main() -> int:
     faults = [f"the navigation names {path}, which is no page" for _, _, path in walk(nav) if path not in pages]
     faults += broken_links(pages, frozenset(files))
     if not faults:
-        _write(BUILD / "pages", pages, files)
+        _write(BUILD / "pages", pages, {**files, STYLE.name: STYLE.read_bytes()})
         _run_zensical()
         site = BUILD / "site"
         _serve_worker_locally(site)

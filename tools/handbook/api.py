@@ -7,12 +7,14 @@ import importlib
 import inspect
 import re
 import types
+import typing
 from collections.abc import Iterator
 from typing import Any
 
 WIDTH = 96
 ROW = re.compile(r"(?P<name>\*{0,2}[\w. ]*\w) {2,}(?P<text>\S.*)")
 OPTION = re.compile(r"Option\[(?P<given>.*), (?P<kept>[^,\[\]]*(?:\[[^\]]*\])?)\]")
+ENGINE = re.compile(r"Broker|: _|\b(LoopQueues|JobRecorder|SendsAll|Enqueues)\b")  # what only the package makes
 SPECIAL = ("__aenter__", "__aiter__")  # what a class says by itself, in words
 
 
@@ -30,13 +32,13 @@ def reference(name: str, level: int = 2) -> str:
 def _section(name: str, found: Any, level: int) -> Iterator[str]:
     short = name.rpartition(".")[2]
     yield f"{'#' * level} {short}"
-    if isinstance(found, types.UnionType):  # an alias has no docstring of its own
+    if isinstance(found, types.UnionType) or typing.get_origin(found) is not None:  # an alias has no docstring
         yield f"```python\n{short} = {_plain_type(str(found))}\n```"
         return
     module = f"pychasqui.{name}".rpartition(".")[0]
     is_error = inspect.isclass(found) and issubclass(found, BaseException)
     code = "" if is_error else signature(short, found)
-    if code and "Broker" not in code:  # else no user makes one: a queue has it
+    if code and not ENGINE.search(code):  # else no user makes one: a queue, an app or a task has it
         yield f"```python\n{code}\n```"
     if module != "pychasqui":
         yield f"`from {module} import {short}`"
@@ -101,11 +103,14 @@ def _parameter(one: inspect.Parameter) -> str:
     if one.annotation is not one.empty:
         word += f": {_type(one.annotation)}"
     if one.default is not one.empty:
-        word += f" = {one.default!r}"
+        default = repr(one.default)
+        word += " = ..." if default.startswith("<") else f" = {default}"  # of an object that has no literal
     return word
 
 
 def _type(annotation: Any) -> str:
+    if isinstance(annotation, typing.ForwardRef):
+        annotation = annotation.__forward_arg__
     text = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
     return _plain_type(str(text))
 
@@ -124,7 +129,7 @@ def prose(docstring: str) -> str:
     parts = []
     for paragraph in docstring.split("\n\n"):
         rows = _rows(paragraph)
-        if rows is not None:
+        if rows:
             parts.append("\n".join(["| name | meaning |", "| --- | --- |", *(f"| `{n}` | {t} |" for n, t in rows)]))
         elif paragraph.lstrip().startswith(("ChasquiError", "├")):
             parts.append(f"```text\n{paragraph}\n```")

@@ -22,6 +22,7 @@ PROJECT = {  # files of the repository that are pages of their own, with a place
     "deploy/acl/README.md": "project/acl.md",
 }
 LANGUAGES = {".py": "python", ".yaml": "yaml", ".yml": "yaml", ".json": "json", ".toml": "toml", ".service": "ini"}
+LANGUAGES |= {".env": "ini", "Dockerfile": "docker"}  # a file without a suffix by its name
 
 
 def api_names(page: str) -> list[str]:
@@ -76,7 +77,7 @@ def _put(target: str, pages: dict[str, str], files: dict[str, bytes]) -> str:
         files[f"files/{target}"] = path.read_bytes()
         return f"files/{target}"
     place = f"files/{target}.md"
-    language = LANGUAGES.get(path.suffix, "text")
+    language = LANGUAGES.get(path.suffix or path.name, "text")
     pages[place] = f"# {target}\n\n````{language}\n{path.read_text().rstrip()}\n````\n"
     return place
 
