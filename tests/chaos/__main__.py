@@ -23,8 +23,8 @@ from tests.chaos.faults import FAULTS
 from tests.chaos.leading import harry_leaders
 from tests.chaos.round import Order, Report, run_round
 from tests.chaos.tables import as_json, render, summarize
+from tests.chaos.topologies import ADDERS, run_topology_round
 from tests.chaos.topologies import FAULTS as TOPOLOGY_FAULTS
-from tests.chaos.topologies import run_topology_round
 from tests.support.server import PROJECT, describe, server_binary
 
 KEPT = PROJECT / ".chaos"
@@ -72,7 +72,7 @@ async def _run_topology(arguments: argparse.Namespace) -> int:
         if arguments.only and fault not in arguments.only:
             continue
         for _ in range(arguments.rounds if arguments.rounds != len(FAULTS) else 1):
-            outcome = await run_topology_round(arguments.topology, fault)
+            outcome = await run_topology_round(arguments.topology, fault, adders=arguments.adders)
             print(outcome, flush=True)
             is_bad = is_bad or bool(outcome.problems)
     return int(is_bad)
@@ -120,6 +120,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--first", type=int, default=0, metavar="ROUND", help="number of the first round")
     parser.add_argument("--only", nargs="+", choices=known, metavar="FAULT", help=", ".join(known))
     parser.add_argument("--topology", choices=list(TOPOLOGY_FAULTS), help="faults of a cluster, or behind Sentinels")
+    parser.add_argument("--adders", type=int, default=ADDERS, help="of a topology: tasks that add")
     parser.add_argument("--engine", choices=("pychasqui", "wheel"), default="pychasqui")
     parser.add_argument("--jobs", type=int, default=1000, help="jobs a round")
     parser.add_argument("--rate", type=float, default=250.0, help="jobs added a second")

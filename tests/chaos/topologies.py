@@ -3,7 +3,7 @@
 Each round has servers of its own, a queue that adds all the time and a worker that runs. A round is good if no acked
 add is lost, no job runs whose add said that it was not added, none runs twice unless its ack can have been lost with a
 master, and jobs flow again within the bound: the servers' own election and a second, or half a second where none is
-needed. The bounds are for a machine that is not busy.
+needed. The bounds are for a machine that is not busy: a round also says for how long this process did not get the CPU.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tests.support.server import RedisServer
 from tests.support.traffic import Traffic
 from tests.support.waiting import eventually
 
-REPLICAS = 2  # of a master behind Sentinels
+REPLICAS = 2  # of a master behind Sentinels; the first node of a cluster has one
 FROZEN_S = 6.0
 OPEN_S = 1.0
 ADDERS = 4
@@ -39,17 +39,24 @@ class Outcome:
     added: int
     lost: int
     twice: int
+    twice_without_reason: int
     wrongly_refused: int
     refused: int
-    may_run_twice: bool
+    stalled_s: float  # the longest time for which this process did not run
+
+    @property
+    def bound_s(self) -> float:
+        if self.fault == "failover":
+            return BOUND_S  # the former master serves until the other one does
+        return self.servers_s + (ELECTION_BOUND_S if self.fault in WITH_ELECTION else BOUND_S)
 
     @property
     def problems(self) -> list[str]:
-        bound_s = self.servers_s + (ELECTION_BOUND_S if self.may_run_twice else BOUND_S)
+        bound_s = self.bound_s
         found = [
             (self.lost > 0, f"{self.lost} acked adds are lost"),
             (self.wrongly_refused > 0, f"{self.wrongly_refused} jobs ran that were not added"),
-            (self.twice > 0 and not self.may_run_twice, f"{self.twice} jobs ran twice"),
+            (self.twice_without_reason > 0, f"{self.twice_without_reason} jobs ran twice without a reason"),
             (self.gap_s > bound_s, f"nothing flowed for {self.gap_s:.2f} s, the bound is {bound_s:.2f} s"),
         ]
         return [text for is_wrong, text in found if is_wrong]
@@ -57,7 +64,8 @@ class Outcome:
     def __str__(self) -> str:
         return (
             f"{self.fault:14} gap {self.gap_s:5.2f} s, servers {self.servers_s:5.2f} s, {self.added} added, "
-            f"{self.lost} lost, {self.twice} twice, {self.refused} refused, {self.wrongly_refused} of them ran"
+            f"{self.lost} lost, {self.twice} twice, {self.refused} refused, {self.wrongly_refused} of them ran, "
+            f"stalled {self.stalled_s:.2f} s"
             f"{'' if not self.problems else '  BAD: ' + '; '.join(self.problems)}"
         )
 
@@ -165,33 +173,33 @@ FAULTS: dict[str, dict[str, Inflict]] = {
 WITH_ELECTION = ("kill", "freeze")
 
 
-async def run_topology_round(topology: str, fault: str) -> Outcome:
+async def run_topology_round(topology: str, fault: str, *, adders: int = ADDERS) -> Outcome:
+    """Adds wait for all replicas where a master is lost with what has not reached them: in an election, and behind
+    Sentinels, whose planned failover does not wait for replicas either."""
+    waiting: dict[str, Any] = {"timeout_s": WAIT_S}
     if topology == "cluster":
         with ClusterServers() as cluster:
-            traffic = Traffic(cluster.queue_name(0), cluster.url, adders=ADDERS)
+            options = {**waiting, "wait_replicas": 1} if fault in WITH_ELECTION else {}
+            traffic = Traffic(cluster.queue_name(0), cluster.url, adders=adders, **options)
             return await _run(cluster, traffic, topology, fault)
     with SentinelServers(replicas=REPLICAS) as sentinels:
-        traffic = Traffic("chaos", sentinels.url, adders=ADDERS, wait_replicas=REPLICAS, timeout_s=WAIT_S)
+        traffic = Traffic("chaos", sentinels.url, adders=adders, **waiting, wait_replicas=REPLICAS)
         return await _run(sentinels, traffic, topology, fault)
 
 
 async def _run(servers: Any, traffic: Traffic, topology: str, fault: str) -> Outcome:
-    """The master of a cluster dies at rest: replication does not wait, and there is one replica of one node."""
-    has_election = fault in WITH_ELECTION
-    is_at_rest = topology == "cluster" and has_election
+    """Only the ack of a job that began before the next master led can be lost with the former one."""
+    loses_acks = topology == "sentinel" or fault in WITH_ELECTION
     async with traffic:
         await asyncio.sleep(1)
-        if is_at_rest:
-            await traffic.rest()
         start = monotonic()
-        inflicting = asyncio.create_task(FAULTS[topology][fault](servers, traffic.queue.name))
-        traffic.go_on()
-        servers_s = await inflicting
+        servers_s = await FAULTS[topology][fault](servers, traffic.queue.name)
         await traffic.flow()
         await asyncio.sleep(2)
-        gap_s = traffic.gap_s(start)
+        gap_s, stalled_s = traffic.gap_s(start), traffic.stalled_s(start)
         await traffic.stop_adding()
         await traffic.try_to_end(20)
+    led_at = start + servers_s if loses_acks else float("-inf")
     return Outcome(
         fault=fault,
         servers_s=servers_s,
@@ -199,7 +207,8 @@ async def _run(servers: Any, traffic: Traffic, topology: str, fault: str) -> Out
         added=len(traffic.added),
         lost=len(traffic.lost),
         twice=len(traffic.twice),
+        twice_without_reason=sum(traffic.first_run_at[job] > led_at for job in traffic.twice),
         wrongly_refused=len(traffic.wrongly_refused),
         refused=len(traffic.refused),
-        may_run_twice=has_election or topology == "sentinel",
+        stalled_s=stalled_s,
     )

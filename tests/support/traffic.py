@@ -14,9 +14,15 @@ from pychasqui import AddUnknown, Job, NotReplicated, Queue, Worker
 from pychasqui.errors import ChasquiError
 from tests.support.waiting import eventually
 
+TURN_S = 0.01
+
 
 class Traffic:
-    """`async with Traffic(queue_name, url) as traffic:` has a queue that adds and a worker that runs."""
+    """`async with Traffic(queue_name, url) as traffic:` has a queue that adds and a worker that runs.
+
+    Where adds wait for replicas, one more task adds without waiting, because behind a failover all others wait in vain
+    for a while: its jobs show when jobs flow again, and may be lost. Their numbers are negative.
+    """
 
     def __init__(
         self, queue_name: str, url: str, *, adders: int = 1, wait_replicas: int = 0, timeout_s: float = 20
@@ -34,12 +40,18 @@ class Traffic:
         self._number = 0
         self.added_at: list[float] = []
         self.run_at: list[float] = []
+        self.first_run_at: dict[Any, float] = {}
+        self._turned_at: list[float] = []
+        self._turning: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
+        self._turning = asyncio.create_task(self._note_turns())
         await self.queue.__aenter__()
         await self.worker.__aenter__()
         self._may_add.set()
-        self._adding = [asyncio.create_task(self._add()) for _ in range(self._adders)]
+        self._adding = [asyncio.create_task(self._add(self._wait_replicas)) for _ in range(self._adders)]
+        if self._wait_replicas:
+            self._adding.append(asyncio.create_task(self._add(wait_replicas=0, is_probe=True)))
         await self.flow()
         return self
 
@@ -49,22 +61,32 @@ class Traffic:
         await self.stop_adding()
         await self.worker.__aexit__(kind, error, at)
         await self.queue.__aexit__(kind, error, at)
+        if self._turning is not None:
+            self._turning.cancel()
 
     async def _run(self, job: Job) -> None:
         self.runs[job.data] += 1
         self.run_at.append(monotonic())
+        self.first_run_at.setdefault(job.data, self.run_at[-1])
 
-    async def _add(self) -> None:
+    async def _note_turns(self) -> None:
+        while True:
+            self._turned_at.append(monotonic())
+            await asyncio.sleep(TURN_S)
+
+    async def _add(self, wait_replicas: int, *, is_probe: bool = False) -> None:
         while not self._is_over:
             await self._may_add.wait()
-            number = self._number = self._number + 1
+            self._number += 1
+            number = -self._number if is_probe else self._number
             options: dict[str, Any] = {"delay_ms": 20} if number % 5 == 0 else {}
             try:
-                await self.queue.add("run", number, wait_replicas=self._wait_replicas, **options)
+                await self.queue.add("run", number, wait_replicas=wait_replicas, **options)
             except ChasquiError as error:
                 self.refused[number] = error
             else:
-                self.added.add(number)
+                if not is_probe:
+                    self.added.add(number)
                 self.added_at.append(monotonic())
             await asyncio.sleep(0.002)
 
@@ -117,8 +139,12 @@ class Traffic:
         return {data for data, error in self.refused.items() if data in self.runs and not isinstance(error, known)}
 
     def gap_s(self, since: float) -> float:
-        """The longest time since then without an add or a run; without a run if adds wait for replicas."""
-        return max(0.0 if self._wait_replicas else _longest(self.added_at, since), _longest(self.run_at, since))
+        """The longest time since then without an add or a run."""
+        return max(_longest(self.added_at, since), _longest(self.run_at, since))
+
+    def stalled_s(self, since: float) -> float:
+        """The longest time since then for which the loop of this process did not turn."""
+        return max(0.0, _longest(self._turned_at, since) - TURN_S)
 
 
 def _longest(moments: list[float], since: float) -> float:

@@ -409,26 +409,29 @@ async def test_the_worker_record_is_written_with_each_renewal() -> None:
         assert (consumer, read_worker("a", record).concurrency, kept_ms) == ("a", 1, 12_000)
 
 
-async def test_a_renewal_finds_how_many_workers_live() -> None:
-    redis = Redis()
-    redis.living, redis.over = 5, 2
-    async with beating(redis, FakeLanes(), dict) as mine:
-        assert mine.shared.fleet.living == 5
-        assert mine.shared.fleet.take_news_of_ended_leases()
-        assert not mine.shared.fleet.take_news_of_ended_leases()
+async def test_each_renewal_finds_how_many_workers_live_and_whether_leases_are_over() -> None:
+    redis, shared, news = Redis(), make_shared(holdings=FakeHoldings(dict)), list[bool]()
+    shared.ended_leases.listen(lambda: news.append(True))
+    redis.living = 5
+    async with beating(redis, FakeLanes(), dict, shared=shared, lease_ms=6000, every_s=0.01):
+        assert shared.fleet.living == 5
+        await eventually(lambda: len(redis.kept) >= 3, every=0.001)
+        assert news == []
+        redis.over = 2
+        await eventually(lambda: len(news) >= 2, every=0.001)
 
 
-async def test_a_pause_is_read_at_each_renewal_and_at_each_message() -> None:
+async def test_a_pause_is_read_at_each_renewal_and_at_each_message_and_passed_on_when_it_begins_or_ends() -> None:
     redis, heard = Redis(), list[bool]()
     redis.broker.is_queue_paused = True
     async with beating(redis, FakeLanes(), dict, on_pause=heard.append):
         await eventually(lambda: heard == [True], every=0.001)
         redis.publish_pause()
-        await eventually(lambda: len(heard) > 1, every=0.001)
+        await eventually(lambda: redis.broker.asked("read_marks"), every=0.001)
         redis.broker.is_queue_paused = False
         redis.publish_pause()
-        await eventually(lambda: len(heard) > 2, every=0.001)
-    assert heard[:3] == [True, True, False]
+        await eventually(lambda: len(heard) > 1, every=0.001)
+    assert heard == [True, False]
 
 
 async def test_notes_about_cancelled_jobs_are_read_while_there_are_some_and_once_more() -> None:

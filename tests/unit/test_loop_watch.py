@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from pychasqui._core.delivery import Delivery
 from pychasqui._worker import loop_watch
 from pychasqui._worker.loop_watch import LoopWatch
 from pychasqui._worker.shared import Holdings
+from tests.support.clock import FakeClock
 
 
 @pytest.mark.parametrize(
@@ -31,3 +34,24 @@ def test_a_blocked_loop_is_logged_once_with_its_cause_and_the_remedy(
     assert f"by {blamed}; its leases are kept" in line
     assert "asyncio.to_thread()" in line
     assert "_report_blockage" in line.splitlines()[-2]  # the innermost frame is the last
+
+
+@pytest.mark.parametrize(("running", "asks"), ((Delivery("1", "resize", None), 20), (None, 5)))
+def test_the_loop_of_a_worker_that_runs_nothing_is_asked_rarely(
+    running: Delivery | None, asks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each question wakes a loop that has nothing to do."""
+    clock, asked = FakeClock(), list[float]()
+    monkeypatch.setattr(loop_watch, "monotonic", lambda: clock.now)
+    holdings = Holdings(1, "w")
+    holdings.running[0] = running
+
+    def answer(sign: Callable[[], None]) -> None:
+        asked.append(clock.now)
+        sign()
+
+    watch = LoopWatch("w", holdings, call_in_worker_loop=answer)
+    for _ in range(40):
+        watch.look()
+        clock.now += 0.25
+    assert len(asked) == asks

@@ -88,7 +88,7 @@ class TestManyWorkers:
     async def test_a_worker_whose_fleet_has_shrunk_waits_at_the_server_again(self, clock: FakeClock) -> None:
         bench = TurnsBench(living=1000)
         assert bench.turns.block_ms() is None
-        bench.fleet.note_living_workers(living=3, over=0)
+        bench.fleet.note_living_workers(living=3)
         assert bench.turns.block_ms() == BLOCK_MS
 
 

@@ -944,7 +944,7 @@ class TestDecodingLater:
 class TestManyWorkers:
     async def test_an_idle_worker_looks_pauses_and_is_woken_by_a_message(self) -> None:
         bench = ReaderBench()
-        bench.shared.fleet.note_living_workers(living=1000, over=0)
+        bench.shared.fleet.note_living_workers(living=1000)
         bench.redis.answers = [[], [entry(1)]]
         bench.reader.start()
         await eventually(lambda: bench.redis.broker.on_backlog is not None, every=0.001)
@@ -961,7 +961,7 @@ class TestManyWorkers:
         self, living: int, published: int
     ) -> None:
         bench = ReaderBench()
-        bench.shared.fleet.note_living_workers(living=living, over=0)
+        bench.shared.fleet.note_living_workers(living=living)
         bench.redis.broker.answer_with["has_unread"] = lambda *_: True
         bench.lanes.free = 1
         bench.redis.answers = [[entry(1)], [entry(2)], [entry(3)]]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -16,6 +17,7 @@ from pychasqui._redis.keys import Keys
 from pychasqui._redis.replies import Bounds, Claimed
 from pychasqui._worker.fleet import Fleet
 from pychasqui._worker.reclaimer import Reclaimer, suspects_by_expired_lease
+from pychasqui._worker.shared import Signal
 from tests.support.clock import FakeClock
 from tests.support.memory_broker import Held, MemoryBroker
 from tests.support.waiting import eventually
@@ -81,6 +83,7 @@ class ReclaimerBench:
         self.taken: list[list[Claimed]] = []
         self.broker.answer_with["take_over"] = lambda *_: self.taken.pop(0) if self.taken else None
         self.broker.answer_with["claim_idle"] = lambda *_: []
+        self.ended_leases = Signal()
 
     @property
     def relieved(self) -> list[tuple[bytes, float, int]]:
@@ -131,7 +134,7 @@ def reclaimer(
     lease_s: float = 6.0,
     fleet: Fleet | None = None,
 ) -> Reclaimer:
-    shared = make_shared(consumer="me", fleet=fleet)
+    shared = replace(make_shared(consumer="me", fleet=fleet), ended_leases=bench.ended_leases)
     shared.lease.troubled_at = last_trouble
     intake = intake or FakeIntake()
     return Reclaimer(
@@ -330,11 +333,11 @@ class TestManyWorkers:
         assert bench.broker.asked("read_ended_leases") == []
 
     async def test_a_worker_looks_at_leases_that_are_over_when_a_renewal_has_found_some(self, clock: FakeClock) -> None:
-        bench, fleet = ReclaimerBench({b"b": 3}, {b"b": OVER}), Fleet(1000)
-        mine = reclaimer(bench, fleet=fleet)
+        bench = ReclaimerBench({b"b": 3}, {b"b": OVER})
+        mine = reclaimer(bench, fleet=Fleet(1000))
         mine._look_at = clock.now + 60
         mine._trusted_since = 0.0
-        fleet.note_living_workers(living=1000, over=1)
+        bench.ended_leases.send()
         await mine._scan_consumers()
         assert bench.relieved == []
         await self.scan_for(mine, clock, 2.5)
@@ -344,10 +347,10 @@ class TestManyWorkers:
         assert bench.broker.asked("count_held_entries") == bench.broker.asked("read_leases") == []
 
     async def test_a_worker_that_has_left_is_taken_over_at_once(self, clock: FakeClock) -> None:
-        bench, fleet = ReclaimerBench({b"b": 3}, {b"b": 0}), Fleet(1000)
-        mine = reclaimer(bench, fleet=fleet)
+        bench = ReclaimerBench({b"b": 3}, {b"b": 0})
+        mine = reclaimer(bench, fleet=Fleet(1000))
         mine._look_at = clock.now + 60
-        fleet.note_living_workers(living=1000, over=1)
+        bench.ended_leases.send()
         await mine._scan_consumers()
         assert bench.relieved == [(b"b", 0, 10)]
 
@@ -355,14 +358,35 @@ class TestManyWorkers:
         self, clock: FakeClock
     ) -> None:
         """An official consumer may use the name of a dead worker."""
-        bench, fleet = ReclaimerBench({b"b": 3}, {b"b": 0}), Fleet(1000)
+        bench = ReclaimerBench({b"b": 3}, {b"b": 0})
         bench.broker.answer_with["take_over"] = lambda *_: []
-        mine = reclaimer(bench, fleet=fleet)
+        mine = reclaimer(bench, fleet=Fleet(1000))
         mine._look_at = clock.now + 60
         for _ in range(10):
-            fleet.note_living_workers(living=1000, over=1)
+            bench.ended_leases.send()
             await mine._scan_consumers()
         assert len(bench.relieved) == 1
         clock.now += 60
         await mine._scan_consumers()
         assert len(bench.relieved) == 2
+
+    async def test_a_worker_among_many_wakes_up_rarely_and_at_once_when_leases_are_over(self) -> None:
+        """By its own clock: it sleeps between two looks, and each of them finds an entry to take over."""
+        bench, slept = ReclaimerBench({b"b": 3}, {b"b": 0}), list[float]()
+        mine = reclaimer(bench, fleet=Fleet(1000))
+        mine._look_at = float("inf")
+        sleep = mine._sleep
+
+        async def note_sleep(seconds: float | None = None) -> None:
+            slept.append(seconds or 0.0)
+            await sleep(seconds)
+
+        mine._sleep = note_sleep  # type: ignore[method-assign]
+        mine.start()
+        try:
+            await eventually(lambda: slept)
+            assert (slept, bench.relieved) == ([2.0], [])
+            bench.ended_leases.send()
+            await eventually(lambda: bench.relieved, timeout=1.5, every=0.001)
+        finally:
+            await mine.end(patience_s=0)

@@ -9,16 +9,9 @@ class Fleet:
 
     def __init__(self, living: int = 1) -> None:
         self.living = living
-        self._has_ended_leases = False
 
-    def note_living_workers(self, living: int, over: int) -> None:
+    def note_living_workers(self, living: int) -> None:
         self.living = max(1, living)
-        self._has_ended_leases = over > 0
-
-    def take_news_of_ended_leases(self) -> bool:
-        """Returns whether the last renewal found leases that are over, once for each renewal."""
-        has_news, self._has_ended_leases = self._has_ended_leases, False
-        return has_news
 
     def spread_pause(self, seconds: float, workers: int) -> float:
         """Returns how long each worker pauses so that all do as much as this many that each pause for `seconds`."""

@@ -20,7 +20,7 @@ from .queue_watch import QueueWatch
 from .registry_writer import RegistryWriter
 from .shared import Shared
 
-LONGEST_SLEEP_S = 0.5  # lease_clock() goes on while the machine sleeps, and a timer does not
+TICK_S = 0.5  # lease_clock() goes on while the machine sleeps, and a timer does not; the loop watch looks as often
 MOST_UNANSWERED = 4  # renewals on their way at once
 
 
@@ -47,7 +47,7 @@ class Heartbeat:
         self._loop_watch = loop_watch
         self._queue_watch = queue_watch
         self._registry_writer = registry_writer
-        self._wakes = asyncio.Event()
+        self._sleeper: asyncio.Future[None] | None = None
         self._renew_at = 0.0
         self._unanswered = 0
         self._is_ending = False
@@ -75,28 +75,33 @@ class Heartbeat:
         try:
             self._renew_at = await self._renewal.take_first_lease()
             async with asyncio.TaskGroup() as tasks:  # ends with the first of them that fails
-                watching = tasks.create_task(self._loop_watch.run())
                 self._registering = tasks.create_task(self._finish_start())
                 while not self._is_ending:
                     if self._may_renew() and lease_clock() >= self._renew_at:
                         self._renew_at = lease_clock() + self._renewal.every_s
                         self._unanswered += 1
                         tasks.create_task(self._renew(tasks))
+                    self._loop_watch.look()
                     await self._sleep_until_renewal()
-                watching.cancel()
         finally:
             await self._broker.close()
 
     def _stop_renewing(self) -> None:
         self._is_ending = True
-        self._wakes.set()
+        self._wake()
 
     async def _sleep_until_renewal(self) -> None:
-        left_s = self._renew_at - lease_clock() if self._may_renew() else LONGEST_SLEEP_S
-        with suppress(TimeoutError):
-            async with asyncio.timeout(min(LONGEST_SLEEP_S, max(left_s, 0.0))):
-                await self._wakes.wait()
-        self._wakes.clear()
+        """Sleeps for at most a tick. One timer serves renewals and the loop watch: each wake-up of a thread costs."""
+        left_s = self._renew_at - lease_clock() if self._may_renew() else TICK_S
+        loop = asyncio.get_running_loop()
+        self._sleeper = loop.create_future()
+        timer = loop.call_later(min(TICK_S, max(left_s, 0.0)), self._wake)
+        await self._sleeper
+        timer.cancel()
+
+    def _wake(self) -> None:
+        if self._sleeper is not None and not self._sleeper.done():
+            self._sleeper.set_result(None)
 
     def _may_renew(self) -> bool:
         """One at a time while the group is gone; else also while earlier ones are on their way."""
@@ -104,14 +109,14 @@ class Heartbeat:
 
     def _renew_within(self, seconds: float) -> None:
         self._renew_at = min(self._renew_at, lease_clock() + seconds)
-        self._wakes.set()
+        self._wake()
 
     async def _renew(self, tasks: asyncio.TaskGroup) -> None:
         try:
             wait_s = await self._renewal.renew()
         finally:
             self._unanswered -= 1
-            self._wakes.set()
+            self._wake()
         if wait_s < self._renewal.every_s:
             self._renew_within(wait_s)
         elif not self._is_ending and (self._registering is None or self._registering.done()):

@@ -54,6 +54,7 @@ class LeaseRenewal:
         self._group, self._consumer = shared.group, shared.consumer
         self._lease, self._holdings = shared.lease, shared.holdings
         self._may_have_orphans, self._fleet = shared.may_have_orphans, shared.fleet
+        self._ended_leases = shared.ended_leases
         self._lease_ms, self.every_s, self._hold_s = times
         self._lanes = lanes
         self._recovery = recovery
@@ -135,7 +136,9 @@ class LeaseRenewal:
         )
         if answers[0].marks is not None:
             self._queue_watch.note_marks(answers[0].marks)
-        self._fleet.note_living_workers(answers[0].living, answers[0].over)
+        self._fleet.note_living_workers(answers[0].living)
+        if answers[0].over:
+            self._call_in_worker_loop(self._ended_leases.send)
         return {entry_id for answer in answers for entry_id in answer.lost}
 
     async def _hold_without_a_lease(self) -> None:

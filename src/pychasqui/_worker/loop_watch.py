@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import sys
 import threading
@@ -14,14 +13,15 @@ from .shared import Holdings
 
 log = logging.getLogger("chasqui.worker")
 
-LOOK_EVERY_S = 0.5
+ASKS_APART_S = 0.5  # between two signs of life of the loop of a worker that runs jobs
+IDLE_ASKS_APART_S = 2.0  # the same for a worker that runs none: each wakes its loop
 FRAMES_SHOWN = 12
 OTHER_CODE = "other code of the process: this worker runs no job"
 BLOCKED_S = 1.5  # a loop that has not turned for this long is reported
 
 
 class LoopWatch:
-    """Made in the worker's loop; run() is for the loop of the watching thread."""
+    """Made in the worker's loop; look() is for the watching thread, at least once in ASKS_APART_S."""
 
     def __init__(
         self, consumer: str, holdings: Holdings, *, call_in_worker_loop: Callable[[Callable[[], None]], None]
@@ -32,18 +32,18 @@ class LoopWatch:
         self._call_in_worker_loop = call_in_worker_loop
         self._thread = threading.get_ident()
         self._asked_at: float | None = None  # when the loop was last asked for a sign of life, if it owes one
+        self._last_asked_at = float("-inf")
         self._is_blocked = False
 
-    async def run(self) -> None:
-        while True:
+    def look(self) -> None:
+        self._report_blockage()
+        apart_s = ASKS_APART_S if self._holdings.running_jobs() else IDLE_ASKS_APART_S
+        if self._asked_at is None and monotonic() >= self._last_asked_at + apart_s:
             self._ask_for_sign()
-            await asyncio.sleep(LOOK_EVERY_S)
-            self._report_blockage()
 
     def _ask_for_sign(self) -> None:
-        if self._asked_at is None:
-            self._asked_at = monotonic()
-            self._call_in_worker_loop(self._note_sign_of_life)
+        self._asked_at = self._last_asked_at = monotonic()
+        self._call_in_worker_loop(self._note_sign_of_life)
 
     def _note_sign_of_life(self) -> None:
         """Runs in the worker's loop, which shows that the loop turns."""

@@ -36,6 +36,7 @@ class QueueWatch:
         self._broker = broker
         self._on_pause = on_pause
         self._on_cancellations = on_cancellations
+        self._was_paused: bool | None = None  # as it was last passed on
         self._has_cancellations = False
         self._is_hinted = False
         self._looking: asyncio.Task[None] | None = None
@@ -46,9 +47,14 @@ class QueueWatch:
 
     def note_marks(self, marks: QueueMarks) -> None:
         """Passes on what a renewal found. Notes about cancelled jobs, or that there are none any more, are read."""
-        self._on_pause(marks.is_paused)
+        self._pass_on(marks)
         if marks.has_cancellations or self._has_cancellations:
             self._start_reading()
+
+    def _pass_on(self, marks: QueueMarks) -> None:
+        if marks.is_paused != self._was_paused:  # each call wakes the worker's loop
+            self._was_paused = marks.is_paused
+            self._on_pause(marks.is_paused)
 
     async def wait_for_reading(self) -> None:
         """Returns when the look that is under way has ended, if there is one."""
@@ -69,7 +75,7 @@ class QueueWatch:
 
     async def _read_marks(self) -> None:
         marks = await self._broker.read_marks()
-        self._on_pause(marks.is_paused)
+        self._pass_on(marks)
         if marks.has_cancellations:
             found = await self._broker.read_cancellations()
         elif self._has_cancellations:

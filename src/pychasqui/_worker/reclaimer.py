@@ -6,8 +6,8 @@ outage of Redis no worker is judged before all could renew: every lease is over 
 and are judged by how long their entries lie idle.
 
 A look at all leases and holders takes the longer the more workers there are. So more than LOOKING workers share such
-looks: together they look as often as that many. Each looks at the leases that are over when a renewal of its own has
-found that there are some.
+looks: together they look as often as that many. Each looks at the leases that are over as soon as a renewal of its own
+has found that there are some.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ LEASELESS = b""  # stands for all consumers without a lease
 LEFT = 0  # the lease of a worker that has left
 SWEEP_S = 10.0
 LOOKING = 8  # up to this many workers each look at everything in every scan
+LONGEST_REST_S = 2.0  # among more workers, between two looks whether there is something to do
 
 
 class Reclaimer(Service):
@@ -72,6 +73,13 @@ class Reclaimer(Service):
         self._trusted_since = clock.monotonic()  # since when leases show which workers live; inf: they do not
         self._look_at = clock.monotonic()  # when this worker looks at everything, among many
         self._sweep_at = clock.monotonic() + SWEEP_S
+        self._has_ended_leases = False  # by a renewal, since the last look at them
+        shared.ended_leases.listen(self._note_ended_leases)
+
+    def _note_ended_leases(self) -> None:
+        if self._is_one_of_many:
+            self._has_ended_leases = True
+            self.wake()
 
     async def _run(self) -> None:
         while not self._is_stopping:
@@ -82,15 +90,28 @@ class Reclaimer(Service):
             except RedisTrouble as error:
                 log.debug("the scan for abandoned entries comes later: %s", error)
                 self._may_have_orphans.set()  # entries that a lost reply has claimed are pending for this worker
-            await self._sleep(min(SCAN_S * random.uniform(0.8, 1.0), self._next_verdict_s))
+            await self._sleep(self._pause_s())
+
+    @property
+    def _is_one_of_many(self) -> bool:
+        return self._fleet.living > LOOKING
+
+    def _pause_s(self) -> float:
+        if self._has_ended_leases:
+            return 0.0  # found while it looked
+        scan_s = SCAN_S * random.uniform(0.8, 1.0)
+        if self._is_one_of_many and not (self._sources or self._may_have_orphans.is_set):
+            scan_s = min(max(self._look_at - clock.monotonic(), scan_s), LONGEST_REST_S)
+        return min(scan_s, self._next_verdict_s)
 
     async def _scan_consumers(self) -> None:
         """Finds consumers whose entries can be taken over, and takes those over while there is room."""
-        now = clock.monotonic()
-        if self._fleet.living <= LOOKING or now >= self._look_at:
+        now, has_ended_leases = clock.monotonic(), self._has_ended_leases
+        self._has_ended_leases = False
+        if not self._is_one_of_many or now >= self._look_at:
             self._look_at = now + self._fleet.spread_pause(SCAN_S, LOOKING) * random.uniform(0.5, 1.5)
             await self._scan_all_consumers()
-        elif self._fleet.take_news_of_ended_leases() or now >= self._next_verdict_at:
+        elif has_ended_leases or now >= self._next_verdict_at:
             now_ms = await self._broker.now_ms()
             leases = await self._broker.read_ended_leases(self._group, now_ms)
             self._judge_consumers(set(leases), leases, now_ms)

@@ -126,6 +126,7 @@ class Shared:
     settled: Signal = field(default_factory=Signal)  # Redis has answered for some outcomes
     drained: Signal = field(default_factory=Signal)  # a read has found no entry, for the first time after some
     group_gone: Signal = field(default_factory=Signal)  # a command found that the consumer group does not exist
+    ended_leases: Signal = field(default_factory=Signal)  # a renewal found leases of other workers that are over
     may_have_orphans: Flag = field(default_factory=Flag)  # entries may be pending for this worker without its knowledge
     is_paused: Flag = field(default_factory=Flag)  # the queue is paused
     is_closing: Flag = field(default_factory=Flag)  # the worker is stopping
