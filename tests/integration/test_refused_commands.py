@@ -26,6 +26,7 @@ from pychasqui import (
 )
 from pychasqui.errors import ChasquiError
 from tests.support.gate import Gate
+from tests.support.proxy import Proxy
 from tests.support.server import RedisServer
 from tests.support.waiting import eventually
 
@@ -136,6 +137,25 @@ async def test_the_error_about_a_renamed_command_names_the_remedy() -> None:
         async with Queue("orders", redis_url=server.url) as queue:
             with pytest.raises(ReplyError, match=r"(?i)unknown command 'EVAL'.*removed or renamed it"):
                 await queue.add("later", delay_ms=5)
+
+
+async def test_jobs_are_added_once_where_the_server_does_not_know_idmp(
+    server: RedisServer, redis_url: str, queue_name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whatever version it says that it is: the server gets another word, and refuses it."""
+    caplog.set_level("INFO", "chasqui.connection")
+    async with (
+        Proxy(redis_url, rewrite=lambda request: request.replace(b"$4\r\nIDMP\r\n", b"$4\r\nIDMX\r\n")) as proxy,
+        Queue(queue_name, redis_url=proxy.url) as queue,
+    ):
+        await queue.counts()  # connects: the first add is alone
+        for number in range(5):
+            assert (await queue.add("send", number)).is_new
+        await asyncio.gather(*(queue.add("send", number) for number in range(5)))
+        assert await queue.purge("waiting") == 10
+    is_known = proxy.count(b"IDMP") > 0  # the server has it
+    assert proxy.count(b"IDMP") == is_known
+    assert caplog.text.count("XADD with IDMP is refused, so a script adds in its place") == is_known
 
 
 async def test_a_paused_queue_runs_nothing_where_client_unblock_is_refused(guarded: RedisServer) -> None:

@@ -65,7 +65,30 @@ async def test_a_certificate_of_an_unknown_authority_is_refused(front: TlsFront)
 
 async def test_a_certificate_for_another_name_is_refused(server: RedisServer, redis_url: str) -> None:
     async with TlsFront(server.socket_path, "elsewhere") as front:
-        assert "certificate is not valid for 'localhost'" in await refused(f"rediss://localhost:{front.port}?{TRUST}")
+        error = await refused(f"rediss://localhost:{front.port}?{TRUST}")
+    assert "certificate is not valid for 'localhost'" in error
+    assert "ssl_server_hostname" in error
+
+
+@pytest.mark.parametrize("certificate", ("elsewhere", "here"))
+async def test_the_name_to_check_may_be_another_than_the_host(
+    server: RedisServer, redis_url: str, certificate: str
+) -> None:
+    """A tunnel leads from this machine to a server that has another name. The certificate of a third is refused."""
+    async with TlsFront(server.socket_path, certificate) as front:
+        url = f"rediss://127.0.0.1:{front.port}?{TRUST}&ssl_server_hostname=redis.example.org"
+        if certificate == "here":
+            assert "not valid for 'redis.example.org'" in await refused(url)
+        else:
+            async with Queue("emails", redis_url=url) as queue:
+                await queue.counts()
+        assert front.names[0] == "redis.example.org"
+
+
+@pytest.mark.parametrize("name", (".example.org", "a%20b", "host%2Fname"))
+async def test_a_name_to_check_that_is_none_is_refused(name: str) -> None:
+    with pytest.raises(InvalidArgument, match="ssl_server_hostname, which must be a host name"):
+        Queue("emails", redis_url=f"rediss://127.0.0.1?ssl_server_hostname={name}")
 
 
 async def test_a_worker_is_refused_as_well(front: TlsFront, queue_name: str) -> None:

@@ -1,7 +1,8 @@
 """A proxy between a client under test and a server, which cuts, freezes, delays and fragments at chosen moments.
 
 Owns its listening socket and the connections that go through it. It knows where requests and replies begin and end, so
-that a cut can fall exactly before a request, after its execution or inside its reply; it never changes a byte.
+that a cut can fall exactly before a request, after its execution or inside its reply; it never changes a byte, unless a
+test says how.
 It lives in the event loop of the test.
 """
 
@@ -11,7 +12,7 @@ import asyncio
 import shutil
 import tempfile
 from collections import deque
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -51,8 +52,11 @@ class Proxy:
     `target` may be changed at any time; new connections go to the new one.
     """
 
-    def __init__(self, target: str, *, tcp: bool = False) -> None:
+    def __init__(
+        self, target: str, *, tcp: bool = False, rewrite: Callable[[bytes], bytes] = lambda request: request
+    ) -> None:
         self.target = target
+        self.rewrite = rewrite  # what the server gets in place of a request
         self.requests: list[bytes] = []  # every request passed on or cut off, in order of arrival
         self.accepted = 0  # connections accepted so far, without the refused ones
         self._tcp = tcp
@@ -251,7 +255,7 @@ class _Link:
                     cut.fall()
                     return
                 self._unanswered.append(cut)
-                server.write(request)
+                server.write(self._proxy.rewrite(request))
                 if cut:
                     await self._over.wait()
             await server.drain()

@@ -87,6 +87,10 @@ class AddBatch:
         """The number and the slot of the ledger under which the batch is sent."""
         self.number, self.slot = number, slot
 
+    def use_ledger(self) -> None:
+        """The server has refused the number: nothing was added."""
+        self.is_remembered = False
+
     def claim_only_transaction(self) -> bool:
         """Whether the batch may be sent without a script: once, and never again."""
         may, self.can_be_transaction = self.can_be_transaction, False

@@ -228,9 +228,21 @@ class Adder:
             self._refusal = error if isinstance(error, ReplyError) else None
             self._stuck.append(batch)
             self._start_resending()
-        else:
+        elif not self._is_sent_by_ledger(batch, error):
             self._give_up_batch(batch, error)
             self._send_gathered()
+
+    def _is_sent_by_ledger(self, batch: AddBatch, error: ChasquiError) -> bool:
+        """Sends a single job with the ledger, if the server has only refused XADD with a number: it may not know it."""
+        session = self._adds.session()
+        if session is None or not batch.is_remembered or batch.is_in_doubt:
+            return False
+        if not isinstance(error, ReplyError) or error.code != "ERR":
+            return False
+        session.do_without_numbered_adds(error)
+        batch.use_ledger()
+        self._send_batch(batch)
+        return True
 
     def _give_up_batch(self, batch: AddBatch, error: ChasquiError) -> None:
         if batch.slot >= 0:

@@ -7,7 +7,9 @@ ledger for a job that travels alone. The caller numbers the batches, and decides
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from struct import pack as pack_numbers
 from typing import Any
@@ -16,7 +18,7 @@ from uuid import uuid4
 from .._core.limits import LEDGER_TTL_MS
 from .._core.options import AddOptions
 from .._wire.entry import ENVELOPE, NAME
-from ..errors import ChasquiError
+from ..errors import ChasquiError, ReplyError
 from . import scripts
 from .add_transaction import AddTransactions
 from .connection import Connection
@@ -26,6 +28,7 @@ from .registry import send_registration
 from .replies import ADD_STATUSES, read_count
 from .socket import OnReply, Socket, pack
 
+log = logging.getLogger("chasqui.connection")
 OnCount = Callable[[int | ChasquiError], None]
 
 
@@ -48,6 +51,15 @@ class AddSession:
         """Adds one job under a number that the server itself remembers; only if `remembers_numbers`."""
         # hot: on an idle machine the script takes 40 us longer
         self.socket.write(self._adds.numbered_add.pack(number, envelope, name))
+
+    def do_without_numbered_adds(self, error: ReplyError) -> None:
+        """Notes that the server refuses XADD with a number, whatever version it says it is: the ledger is used."""
+        if self.remembers_numbers:
+            log.info("XADD with IDMP is refused, so a script adds in its place: %s", error)
+        self.remembers_numbers = False
+        socket = self.socket
+        if socket.dialect is not None:
+            socket.dialect = replace(socket.dialect, idmp=False)
 
     def add_one(self, slot: int, number: int, max_stream_len: int, envelope: bytes, name: bytes) -> None:
         """Does what add() does, for a single job."""

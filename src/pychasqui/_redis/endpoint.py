@@ -16,7 +16,7 @@ from typing import TypeVar
 
 from ..errors import InvalidArgument, InvalidType
 from .credentials import CredentialProvider, Login, ask_provider, check_provider
-from .tls import find_tls_remedy, make_context
+from .tls import find_tls_remedy, make_context, read_server_hostname
 from .url import DEFAULT_HOST, DEFAULT_PORT, SENTINEL, SERVER, RedisUrl, read_url
 
 TLS_TIMEOUT_S = 4.0  # a port without TLS never answers; less than CONNECT_TIMEOUT_S, to leave time to find that out
@@ -37,6 +37,7 @@ class Endpoint:
     protocol: int = 3
     client_name: str | None = field(default=None, repr=False)
     tls: ssl.SSLContext | None = field(default=None, repr=False)
+    tls_host: str | None = field(default=None, repr=False)  # whose certificate it must be, if not that of the host
     username: str | None = field(default=None, repr=False)
     password: str | None = field(default=None, repr=False)
     credential_provider: CredentialProvider | None = field(default=None, repr=False)
@@ -65,7 +66,7 @@ class Endpoint:
             self.host,
             self.port,
             ssl=self.tls,
-            server_hostname=self.host if self.tls else None,
+            server_hostname=(self.tls_host or self.host) if self.tls else None,
             ssl_handshake_timeout=TLS_TIMEOUT_S if self.tls else None,
         )
         _enable_keep_alive(transport.get_extra_info("socket"))
@@ -149,6 +150,7 @@ def parse_location(
         protocol=read.protocol,
         client_name=read.client_name or client_name,
         tls=make_context(read.tls) if has_tls else None,
+        tls_host=read_server_hostname(read.tls),
         username=read.username,
         password=read.password,
         credential_provider=credential_provider,

@@ -7,25 +7,28 @@ of a key.
 
 from __future__ import annotations
 
+import re
 import ssl
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TypeVar
 
 from ..errors import InvalidArgument
+from .url import SERVER_HOSTNAME
 
 T = TypeVar("T")
 
 _VERIFY_MODES = {"required": ssl.CERT_REQUIRED, "optional": ssl.CERT_OPTIONAL, "none": ssl.CERT_NONE}
 _OLDEST = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
 _VERSIONS = _OLDEST | {str(int(version)): version for version in _OLDEST.values()}  # also the numbers of Python's ssl
+_HOSTNAME = re.compile(r"[0-9A-Za-z_:][0-9A-Za-z_.:-]*", re.ASCII)
 _SWITCH = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
 
 # What to do about an error of OpenSSL, by a part of its text. The first that fits counts. An ALERT comes from the
 # server, which under TLS 1.3 sends it when the connection is already made: then the error is that of a lost connection.
 _REMEDIES = {
     "mismatch, certificate is not valid for": "the certificate is for another host; connect by a name that it has, or "
-    "have it issued for this one too",
+    "have it issued for this one too; through a tunnel, name the host that it has in ssl_server_hostname in redis_url",
     "certificate has expired": "renew the server's certificate; if it is still valid, set the clock of this machine",
     "certificate is not yet valid": "set the clock of this machine, or wait until the certificate is valid",
     "CERTIFICATE_VERIFY_FAILED": "no authority that is trusted here has signed it; ssl_ca_certs in redis_url names the "
@@ -67,6 +70,14 @@ def make_context(options: Mapping[str, str]) -> ssl.SSLContext:
             password = options.get("ssl_password", "")
             context.load_cert_chain(options.get("ssl_certfile", ""), options.get("ssl_keyfile"), password)
     return context
+
+
+def read_server_hostname(options: Mapping[str, str]) -> str | None:
+    """Returns the host whose certificate the server must have, if it is not the one that the connection is made to."""
+    name = options.get(SERVER_HOSTNAME)
+    if name is not None and not _HOSTNAME.fullmatch(name):
+        raise InvalidArgument(f"redis_url has the TLS option {SERVER_HOSTNAME}, which must be a host name or address")
+    return name
 
 
 def describe_unchecked(context: ssl.SSLContext) -> str:

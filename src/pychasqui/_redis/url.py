@@ -25,6 +25,7 @@ SCHEMES = {
         for kind in (SENTINEL, CLUSTER)
     },
 }
+SERVER_HOSTNAME = "ssl_server_hostname"
 TLS_OPTIONS = frozenset(
     {
         "ssl_ca_certs",
@@ -39,6 +40,7 @@ TLS_OPTIONS = frozenset(
         "ssl_keyfile",
         "ssl_min_version",
         "ssl_password",
+        SERVER_HOSTNAME,
     }
 )
 SERVICE_OPTION = "sentinelServiceName"
