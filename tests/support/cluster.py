@@ -26,12 +26,14 @@ SHARES = ((0, 5460), (5461, 10922), (10923, 16383))
 class ClusterServers:
     """start() makes the cluster; nodes[0] to nodes[2] are masters at first, nodes[3] is the replica of nodes[0]."""
 
-    def __init__(self) -> None:
+    def __init__(self, kind: type[RedisServer] = RedisServer, *config: str) -> None:
         self._stack = ExitStack()
+        self._kind = kind
+        self._config = (*CONFIG, *config)
         self.nodes: list[RedisServer] = []
 
     def __enter__(self) -> Self:
-        self.nodes = [self._stack.enter_context(RedisServer(*CONFIG, tcp=True)) for _ in range(MASTERS + 1)]
+        self.nodes = [self._stack.enter_context(self._kind(*self._config, tcp=True)) for _ in range(MASTERS + 1)]
         for number, node in enumerate(self.nodes[:MASTERS]):
             first, last = SHARES[number]
             node.execute("CLUSTER", "ADDSLOTS", *range(first, last + 1))
