@@ -12,7 +12,7 @@ from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, Self, TypeVar, overload
 
 from ._core import checks
-from ._tasks.app_options import QueueOptions, check_queue_options, queue_options, worker_options
+from ._tasks.app_options import QueueOptions, check_app_url, check_queue_options, queue_options, worker_options
 from ._tasks.crew_plan import AppParts, CrewPlan
 from ._tasks.definition import TaskDefinition, define_task
 from ._tasks.lifespan import Lifespan, Middleware
@@ -21,7 +21,7 @@ from ._tasks.schedules import Schedule, schedule_key
 from ._tasks.send_options import IfExists
 from .crew import Crew
 from .depends import Injected
-from .errors import InvalidArgument, InvalidType
+from .errors import InvalidArgument, InvalidType, UnsupportedData
 from .handles import JobHandle, handle_of
 from .queue import Queue
 from .retry import BackoffSpec
@@ -73,7 +73,7 @@ class App:
         defaults: QueueOptions | None = None,
         threads: int = THREADS,
     ) -> None:
-        self._redis_url = redis_url
+        self._redis_url = check_app_url(redis_url)
         self._name = checks.check_text("name", name)
         self._modules = tuple(modules)
         self._queue_options = check_queue_options(queues or {}, defaults or {})
@@ -190,7 +190,7 @@ class App:
     ) -> Callable[[T], T]:
         """Sends a task by a wall clock: `@app.cron("0 3 * * *", tz="Europe/Berlin")` above `@app.task`.
 
-        data           its arguments by name; checked when a worker starts
+        data           its arguments by name; their types are checked when a worker starts
         key            its name among the schedules of the task; made of the times if not given
         missed_fires   what to do about times that passed while no worker ran; the default skips them
         """
@@ -223,7 +223,9 @@ class App:
             if whole_key in self._schedules:
                 raise InvalidArgument(f"two schedules have the key {whole_key!r}: give one of them another key")
             policy = missed_fires or MissedFiresPolicy.skip()
-            self._schedules[whole_key] = Schedule(task.definition, pattern, data or {}, whole_key, policy)
+            schedule = Schedule(task.definition, pattern, {} if data is None else data, whole_key, policy)
+            schedule.check_names()
+            self._schedules[whole_key] = schedule
             return task
 
         return add
@@ -271,11 +273,13 @@ class App:
         bulks = [
             self._loop_queues(name).add_bulk([call.as_bulk_entry() for call in own]) for name, own in by_queue.items()
         ]
-        if len(bulks) == 1:  # hot: nearly always
-            (name,) = by_queue
-            added_here = zip(await bulks[0], given, strict=True)
-            return [handle_of(job, call.definition, name, self._loop_queues) for job, call in added_here]
-        added = await asyncio.gather(*bulks)
+        try:
+            # hot: there is nearly always one
+            added = [await bulks[0]] if len(bulks) == 1 else await asyncio.gather(*bulks)
+        except UnsupportedData:
+            for call in given:
+                call.definition.signature.refuse_untravelled(call.data)
+            raise
         jobs = {name: iter(own) for name, own in zip(by_queue, added, strict=True)}
         return [handle_of(next(jobs[call.queue]), call.definition, call.queue, self._loop_queues) for call in given]
 

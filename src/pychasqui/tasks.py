@@ -14,9 +14,10 @@ import msgspec
 from ._tasks.current import current_job as current_job
 from ._tasks.definition import TaskDefinition, Upgrade, merge_call_options
 from ._tasks.loop_queues import LoopQueues
+from ._tasks.names_elsewhere import METHODS, SENDING
 from ._tasks.pydantic_types import DataMisfit
 from ._tasks.send_options import SendOptions, check_send_options
-from .errors import InvalidArgument, InvalidType, printable
+from .errors import InvalidArgument, InvalidType, UnsupportedData, printable
 from .handles import JobHandle, handle_of
 
 if TYPE_CHECKING:
@@ -25,9 +26,6 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R_co = TypeVar("R_co", covariant=True)
 U = TypeVar("U", bound=Upgrade)
-
-# What enqueue() is called in Celery, Dramatiq, taskiq, Procrastinate and SAQ: users who come from there try it first.
-NAMES_ELSEWHERE = frozenset({"apply_async", "defer", "delay", "kiq", "send", "send_with_options"})
 
 
 class BoundTask(msgspec.Struct, Generic[R_co], frozen=True, eq=False, repr_omit_defaults=True):
@@ -77,10 +75,14 @@ class TaskSender(Generic[P, R_co]):
         definition, queue_name = self._definition, self._queue_name
         data = definition.signature.pack(args, kwargs)
         queue = self._find_queue(queue_name)
-        if self._options:
-            job = await queue.add(definition.name, data, **self._add_unique_id_to_options(data))
-        else:
-            job = await queue.add(definition.name, data)
+        try:
+            if self._options:
+                job = await queue.add(definition.name, data, **self._add_unique_id_to_options(data))
+            else:
+                job = await queue.add(definition.name, data)
+        except UnsupportedData:
+            definition.signature.refuse_untravelled(data)
+            raise
         return handle_of(job, definition, queue_name, self._find_queue)
 
     def bind(self, /, *args: P.args, **kwargs: P.kwargs) -> BoundTask[R_co]:
@@ -118,9 +120,11 @@ class TaskSender(Generic[P, R_co]):
     if not TYPE_CHECKING:  # type checkers would take it for a promise that every name exists
 
         def __getattr__(self, name: str) -> Any:
-            if name in NAMES_ELSEWHERE:
+            if name in SENDING:
                 sync, own = f"{self._definition.name}.sync.enqueue(...)", f"await {self._definition.name}.enqueue(...)"
                 raise AttributeError(f"a task has no {name}(): {sync} sends it, or in async code {own}")
+            if name in METHODS:
+                raise AttributeError(f"a task has no {name}; instead: {METHODS[name]}")
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def _make_handle(self, job_id: str) -> JobHandle[R_co]:

@@ -134,9 +134,21 @@ class TestLooking:
         assert ended.returncode == ExitCode.NOT_FOUND
         assert f"chasqui dlq list {letters.name}" in ended.stderr
 
-    def test_an_empty_queue_has_a_message(self, chasqui: Finished, redis_url: str) -> None:
-        ended = chasqui("dlq", "list", "empty", CHASQUI_REDIS_URL=redis_url)
-        assert (ended.returncode, ended.stderr) == (0, "queue empty has no dead letters\n")
+    async def test_a_queue_without_letters_has_a_message(self, queue: Queue, chasqui: Finished, redis_url: str) -> None:
+        await queue.add("waits")
+        ended = chasqui("dlq", "list", queue.name, CHASQUI_REDIS_URL=redis_url)
+        assert (ended.returncode, ended.stderr) == (0, f"queue {queue.name} has no dead letters\n")
+
+    async def test_an_unknown_queue_is_named_with_the_one_that_may_be_meant(
+        self, letters: Queue, chasqui: Finished, redis_url: str
+    ) -> None:
+        wrong = f"{letters.name}x"
+        said = (
+            f"no queue {wrong} is known at this Redis; did you mean {letters.name}? chasqui ps lists those that are\n"
+        )
+        for command in (("dlq", "list"), ("dlq", "groups"), ("dlq", "peek"), ("jobs",)):
+            ended = chasqui(*command, wrong, CHASQUI_REDIS_URL=redis_url)
+            assert (ended.returncode, ended.stderr) == (0, said)
 
 
 class TestReplaying:

@@ -16,7 +16,18 @@ from typing import Any
 
 import pytest
 
-from pychasqui import App, Crew, InvalidArgument, Job, JobFailed, Queue, ResultNotStored, Worker, current_job
+from pychasqui import (
+    App,
+    Crew,
+    InvalidArgument,
+    Job,
+    JobFailed,
+    Queue,
+    ResultNotStored,
+    RetryLater,
+    Worker,
+    current_job,
+)
 from pychasqui._tasks import dispatch
 from tests.support.proxy import Proxy
 from tests.support.waiting import eventually
@@ -158,7 +169,37 @@ class TestRunning:
             with pytest.raises(JobFailed, match=r"unrecoverable.*ValueError: never"):
                 await (await picky.enqueue()).result()
         assert runs == [1]
+        (letter,) = await app.queue(queue_name).dlq.page()
+        assert (letter.reason, letter.error_type, letter.error) == ("unrecoverable", "ValueError", "never")
+        assert letter.traceback is not None
+        assert letter.traceback.endswith("ValueError: never\n")
+        assert "GivenUp" not in letter.traceback
         await app.queue(queue_name).dlq.purge()
+
+    async def test_a_wish_for_another_run_is_no_error_on_which_to_give_up(self, app: App, queue_name: str) -> None:
+        @app.task(queue=queue_name, give_up_on=(Exception,))
+        async def later() -> int:
+            if current_job().attempt == 0:
+                raise RetryLater(0.001)
+            return current_job().attempt
+
+        async with app.worker():
+            assert await (await later.enqueue()).result() == 1
+
+    async def test_data_that_cannot_be_encoded_is_named_by_task_parameter_and_path(
+        self, app: App, queue_name: str
+    ) -> None:
+        @app.task(queue=queue_name)
+        async def save(rows: object, note: str = "") -> None: ...
+
+        problem = r"^save: rows\[1\]\.size: is an int beyond the 64 bits of MessagePack$"
+        with pytest.raises(InvalidArgument, match=problem):
+            await save.enqueue([1, {"size": 2**70}])
+        with pytest.raises(InvalidArgument, match=problem):
+            await app.enqueue_all([save.bind(1), save.bind([1, {"size": 2**70}])])
+        with pytest.raises(InvalidArgument, match=r"^save: note: is a str with a lone surrogate"):
+            await save.enqueue(1, "\ud800")
+        assert (await app.queue(queue_name).counts()).waiting == 0
 
     async def test_attempts_of_a_task_travel_with_its_jobs(self, app: App, queue_name: str) -> None:
         runs: list[int] = []

@@ -104,7 +104,7 @@ def test_a_secret_that_would_be_masked_is_refused() -> None:
     def log_in(password: pydantic.SecretStr) -> None: ...  # type: ignore[name-defined]
 
     log_in.__annotations__["password"] = pydantic.SecretStr
-    with pytest.raises(InvalidArgument, match="log_in: password: a SecretStr cannot travel"):
+    with pytest.raises(InvalidArgument, match="log_in: password: is a SecretStr, which cannot travel"):
         signature(log_in).pack((pydantic.SecretStr("secret"),), {})
 
 

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from pychasqui._tasks.pydantic_types import DataMisfit
 from pychasqui._tasks.signature import Signature, read_parameters
+from pychasqui._tasks.untravelled_data import find_untravelled_value
 from pychasqui._wire.msgpack import decode_data, encode_data
 from pychasqui.errors import InvalidArgument
 
@@ -50,6 +51,13 @@ class Order(msgspec.Struct):
 
 class Handle:
     """A class that cannot travel."""
+
+
+def nested(levels: int) -> Any:
+    value: Any = 1
+    for _ in range(levels):
+        value = [value]
+    return value
 
 
 def signature(function: Callable[..., Any]) -> Signature:
@@ -120,6 +128,32 @@ class TestSending:
         with pytest.raises(InvalidArgument, match=r"^anything: value"):
             signature(anything).pack(([data],) if not isinstance(data, int) else ("x",), {})
 
+    @pytest.mark.parametrize(
+        ("value", "text"),
+        (
+            (
+                {"rows": [1, {"owner": Handle()}]},
+                "save: value.rows[1].owner: is a Handle, which cannot travel in a job",
+            ),
+            ([Item("x"), Item(Handle())], "save: value[1].name: is a Handle, which cannot travel in a job"),  # type: ignore[arg-type]
+            ({"ada@example.com": [1, 2**70]}, "save: value[...][1]: is an int beyond the 64 bits of MessagePack"),
+            (["ok", "\ud800 secret"], "save: value[1]: is a str with a lone surrogate, which UTF-8 cannot hold"),
+            ({"a": {Handle(): 1}}, "save: value.a: has a key that is a Handle, which cannot travel in a job"),
+            (nested(600), "save: value: is nested deeper than 500 levels, or contains itself"),
+            (2**64, "save: value: is an int beyond the 64 bits of MessagePack"),
+        ),
+        ids=range(7),
+    )
+    def test_a_value_that_cannot_travel_is_named_by_its_path_and_not_shown(self, value: Any, text: str) -> None:
+        def save(value: object) -> None: ...
+
+        with pytest.raises(InvalidArgument) as caught:
+            signature(save).refuse_untravelled({"value": value})
+        assert str(caught.value) == text
+
+    def test_data_that_can_travel_has_no_path(self) -> None:
+        assert find_untravelled_value({"value": [Item("x"), {"a": {1, 2}}, Path("/x"), Colour.RED]}) is None
+
     def test_text_is_no_bytes(self) -> None:
         def raw(content: bytes) -> None: ...
 
@@ -137,6 +171,12 @@ class TestRefusedSignatures:
         for function, shown in ((many, r"\*args"), (named, r"\*\*kwargs")):
             with pytest.raises(InvalidArgument, match=f"task '{function.__name__}' takes {shown}"):
                 signature(function)
+
+    def test_a_parameter_self_is_refused_with_what_to_use(self) -> None:
+        def charge(self, order: int) -> None: ...
+
+        with pytest.raises(InvalidArgument, match=r"task 'charge' takes self, .*: current_job\(\) is the running job"):
+            signature(charge)
 
     @pytest.mark.parametrize("annotation", (Handle, list[Handle], Callable[[], int], complex, type))
     def test_a_type_that_cannot_travel_is_refused_by_task_and_parameter(self, annotation: Any) -> None:

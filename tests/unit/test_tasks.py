@@ -57,6 +57,8 @@ class TestCalls:
         for name in ("delay", "apply_async", "send", "kiq"):
             with pytest.raises(AttributeError, match=rf"no {name}\(\): greet\.sync\.enqueue\(\.\.\.\) sends it"):
                 getattr(greet.with_options(attempts=1), name)
+        with pytest.raises(AttributeError, match=r"a task has no si; instead: bind\(...\) is a call as a value"):
+            greet.si("ada")  # type: ignore[attr-defined]
         assert not hasattr(greet, "elsewhere")
 
     def test_data_is_bound_as_it_travels_or_refused(self, app: App) -> None:
@@ -103,6 +105,8 @@ class TestOptions:
         ("options", "text"),
         (
             ({"dely": 1}, "there is no option 'dely'"),
+            ({"countdown": 5}, r"instead: with_options\(delay=timedelta\(minutes=1\)\)"),
+            ({"unique_by": ("to",)}, r"unique_by is an option of the task itself: @app.task\(unique_by=...\)"),
             ({"delay": 5}, "delay must be a timedelta, not int"),
             ({"unique_for": 5}, "unique_for must be a timedelta"),
             ({"backoff": 5}, "backoff must be a timedelta or a BackoffSpec"),
@@ -124,7 +128,22 @@ class TestOptions:
     @pytest.mark.parametrize(
         ("options", "text"),
         (
-            ({"queu": "x"}, "there is no option 'queu'"),
+            (
+                {"queu": "x"},
+                "there is no option 'queu'; did you mean 'queue'[?] The options are name, aliases, queue, ",
+            ),
+            ({"elsewhere": 1}, "there is no option 'elsewhere'; the options are name, aliases, queue, attempts"),
+            ({"bind": True}, r"there is no option 'bind' here; instead: current_job\(\)"),
+            ({"max_retries": 3}, "instead: attempts=4 allows four runs in all"),
+            ({"autoretry_for": (OSError,)}, "instead: every exception is retried; give_up_on="),
+            ({"acks_late": True}, "instead: nothing needs to be set: a job is acked when it is done"),
+            ({"ignore_result": True}, "instead: annotate the task: -> None"),
+            ({"actor_name": "x"}, "instead: name='send_mail'"),
+            ({"queue_name": "x"}, "instead: queue='mail'"),
+            ({"time_limit": 30}, r"instead: timeout=timedelta\(seconds=30\)"),
+            ({"timeout": 30}, r"timeout must be a timedelta, not int: write timedelta\(seconds=...\)"),
+            ({"delay": timedelta(1)}, r"delay is an option of one call: with_options\(delay=...\)"),
+            ({"job_id": "x"}, r"job_id is an option of one call"),
             ({"attempts": "5"}, "attempts"),
             ({"unique_by": ("nobody",)}, "unique_by names 'nobody'"),
             ({"unique_by": "to"}, "unique_by must be a tuple"),
@@ -145,6 +164,8 @@ class TestOptions:
         def generates() -> Any:
             yield 1
 
+        with pytest.raises(InvalidType, match=r"a name is given as @app.task\(name=...\)"):
+            app.task("send")  # type: ignore[call-overload]
         for function in (generates, 5, App, lambda: 1):
             with pytest.raises((InvalidArgument, InvalidType)):
                 app.task(function)  # type: ignore[arg-type]
@@ -158,6 +179,41 @@ class TestOptions:
                 InvalidArgument, match=rf"two tasks have the name '{name}': one at .*test_tasks.py, line"
             ):
                 app.task(name=name)(lambda: None)
+
+
+class TestSchedules:
+    def test_data_that_names_no_parameter_is_refused_where_it_is_written(self, app: App) -> None:
+        @app.task
+        def clean_up(kind: str, days: int = 1) -> None: ...
+
+        for data, problem in (
+            ({"kind": "x", "day": 1}, "clean_up: day: there is no such parameter; there are days, kind"),
+            (None, "clean_up: kind: is missing"),
+        ):
+            with pytest.raises(InvalidArgument, match=f"the schedule 'app/clean_up/every 60000': {problem}"):
+                app.every(timedelta(minutes=1), data=data)(clean_up)
+        with pytest.raises(InvalidType, match="data must be a dict of arguments by name, not list"):
+            app.every(timedelta(minutes=1), data=["x"])(clean_up)  # type: ignore[arg-type]
+
+    def test_data_names_positional_only_parameters_as_jobs_do(self, app: App) -> None:
+        @app.every(timedelta(minutes=1), data={"kind": date(2026, 1, 31), "days": 2})
+        @app.task
+        def clean_up(kind: date, /, days: int = 1) -> None: ...
+
+        (schedule,) = app.load_parts().schedules
+        assert schedule.data() == {"kind": "2026-01-31", "days": 2}
+
+    def test_values_of_the_wrong_type_are_refused_when_a_worker_starts(self, app: App) -> None:
+        @app.every(timedelta(minutes=1), data={"days": "two"}, key="a")
+        @app.every(timedelta(minutes=1), data={"days": 2**70}, key="b")
+        @app.task
+        def clean_up(days: int) -> None: ...
+
+        large, wrong = app.load_parts().schedules
+        with pytest.raises(InvalidArgument, match="the schedule 'app/clean_up/a': clean_up: days: Expected `int`"):
+            wrong.data()
+        with pytest.raises(InvalidArgument, match="the schedule 'app/clean_up/b': clean_up: days: is an int beyond"):
+            large.data()
 
 
 class TestUniqueIds:
@@ -194,6 +250,14 @@ class TestApp:
             App(defaults={"x": 5})  # type: ignore[arg-type]
         with pytest.raises(InvalidType, match="must be a dict"):
             App(queues={"mail": 5})  # type: ignore[dict-item]
+
+    def test_a_name_in_the_place_of_the_url_is_refused(self) -> None:
+        for first in ("shop", "redis.internal", "user:secret@host"):
+            with pytest.raises(InvalidArgument, match=r"is the URL of Redis.*App\(name=...\)") as caught:
+                App(first)
+            assert first not in str(caught.value)
+        with pytest.raises(InvalidType, match="a str, not int"):
+            App(6379)  # type: ignore[arg-type]
 
     async def test_an_app_without_tasks_runs_nothing(self, app: App) -> None:
         with pytest.raises(InvalidArgument, match="the app has no tasks"):

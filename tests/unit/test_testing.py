@@ -144,6 +144,21 @@ class TestInline:
             await jobs.advance(timedelta(minutes=1))
             assert await handle.result() == 2
 
+    async def test_an_error_on_which_to_give_up_is_raised_as_it_is(self) -> None:
+        own = App()
+
+        @own.task(give_up_on=(LookupError,), attempts=3)
+        async def find() -> None:
+            raise KeyError("x")
+
+        with inline(own) as jobs:
+            handle = await find.enqueue()
+            with pytest.raises(KeyError, match="x"):
+                await jobs.run()
+            assert [(one.reason, type(one.error)) for one in jobs.dead] == [("unrecoverable", KeyError)]
+            with pytest.raises(JobFailed, match="KeyError"):
+                await handle.result()
+
     async def test_one_job_of_an_id_waits(self) -> None:
         with inline(app) as jobs:
             assert (await charge.enqueue(17, 1)).is_new

@@ -25,6 +25,14 @@ Line = tuple[str, int, str]  # file, line number, function
 FailureClass = Literal["err", "panic", "timeout", "cancelled"]
 
 
+class GivenUp(UnrecoverableError):
+    """An error after which its task gives up: it is read as that error, and no retry follows."""
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__(f"gives up after {class_name_of(error)}")
+        self.error = error
+
+
 class Failure(msgspec.Struct, frozen=True):
     """What the error of a run says."""
 
@@ -58,6 +66,8 @@ class Failure(msgspec.Struct, frozen=True):
 def read_failure(error: BaseException) -> Failure:
     """Reads all that is needed of an error, without trusting any of its methods."""
     kind = type(error)  # not its __class__, which may lie or raise
+    if kind is GivenUp:
+        return msgspec.structs.replace(read_failure(error.error), is_unrecoverable=True)  # type: ignore[attr-defined]
     frames = raising = _find_handler_frames(error)
     while raising is not None and raising.tb_next is not None:
         raising = raising.tb_next

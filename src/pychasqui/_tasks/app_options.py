@@ -67,6 +67,18 @@ class AppQueueOptions:
     by_queue: Mapping[str, Mapping[str, Any]]
 
 
+def check_app_url(redis_url: Any) -> str | None:
+    """Refuses what is no URL, as a name in its place. Shows no part of it, which may be a password."""
+    if redis_url is None or (isinstance(redis_url, str) and "://" in redis_url):
+        return redis_url
+    if not isinstance(redis_url, str):
+        raise InvalidType(f"the first argument of App is the URL of Redis, a str, not {type(redis_url).__name__}")
+    raise InvalidArgument(
+        "the first argument of App is the URL of Redis, as in App('redis://localhost:6379'), and this is none; "
+        "a name is given as App(name=...)"
+    )
+
+
 def check_queue_options(queues: Mapping[str, Any], defaults: Any) -> AppQueueOptions:
     """Checks the names; Queue and Worker check the values when they are made."""
     if not isinstance(queues, Mapping):

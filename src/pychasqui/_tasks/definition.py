@@ -15,7 +15,7 @@ from .._core.cached_property import cached_property
 from .._core.checks import check_job_name, check_queue_name
 from ..errors import InvalidArgument, InvalidData, InvalidType
 from .pydantic_types import DataMisfit
-from .send_options import check_send_options, make_add_options
+from .send_options import check_task_options, make_add_options
 from .signature import Arguments, Parameters, Signature, read_parameters
 from .travel import SCALARS, read_as, to_wire
 
@@ -150,7 +150,7 @@ def define_task(
     for one in (own_name, *_check_names(what, "aliases", aliases)):
         if not check_job_name(one).strip():
             raise InvalidArgument(f"{what}: a name must not be blank")
-    given = check_send_options(what, options)
+    given = check_task_options(what, options)
     parameters = read_parameters(own_name, function, is_injected)
     known = {one.name for one in parameters.all}
     if unknown := [one for one in _check_names(what, "unique_by", unique_by) if one not in known]:
@@ -186,6 +186,8 @@ def merge_call_options(definition: TaskDefinition, options: Mapping[str, Any]) -
 
 
 def _check_function(function: Any, name: str | None) -> str:
+    if isinstance(function, str):
+        raise InvalidType("a task is a function, plain or async, not str; a name is given as @app.task(name=...)")
     if not callable(function) or inspect.isclass(function):
         raise InvalidType(f"a task is a function, plain or async, not {type(function).__name__}")
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):

@@ -11,7 +11,8 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, Protocol
 
-from ..errors import UnknownTask, UnrecoverableError, printable
+from .._core.failure import GivenUp
+from ..errors import RetryLater, Snooze, UnknownTask, printable
 from ..job import Job
 from .current import running_job
 from .definition import TaskDefinition
@@ -178,8 +179,10 @@ def _wrap_to_give_up(definition: TaskDefinition, run: RunTask) -> RunTask:
     async def run_or_give_up(job: Job) -> Any:
         try:
             return await run(job)
+        except (RetryLater, Snooze):  # the task asks for another run
+            raise
         except definition.give_up_on as error:
-            raise UnrecoverableError(f"{type(error).__name__}: {error}") from error
+            raise GivenUp(error) from error
 
     return run_or_give_up
 

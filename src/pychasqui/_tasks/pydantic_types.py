@@ -24,7 +24,7 @@ class AnnotationSurvey:
     def __init__(self, annotations: Mapping[str, Any]) -> None:
         self.mentions_pydantic = False
         self._names: set[str] = set(annotations)
-        self._seen: set[int] = set()
+        self._seen: dict[int, Any] = {}  # by id; kept, because a freed object would lend its id to another
         if "pydantic" in sys.modules:
             for annotation in annotations.values():
                 self._visit_annotation(annotation)
@@ -36,7 +36,7 @@ class AnnotationSurvey:
     def _visit_annotation(self, annotation: Any) -> None:
         if id(annotation) in self._seen:
             return
-        self._seen.add(id(annotation))
+        self._seen[id(annotation)] = annotation
         if any(_is_of_pydantic(one) for one in (annotation, *getattr(annotation, "__metadata__", ()))):
             self.mentions_pydantic = True
         for part in (*typing.get_args(annotation), typing.get_origin(annotation)):

@@ -14,10 +14,11 @@ from typing import Any
 from .._core.repeat_pattern import MissedFiresPolicy, RepeatPattern
 from .._core.retry_options import make_retry_override
 from .._wire.msgpack import decode_data, encode_data
-from ..errors import InvalidArgument
+from ..errors import InvalidArgument, InvalidType
 from ..queue import Queue
 from ..repeatables import Repeatable
 from .definition import TaskDefinition, merge_call_options
+from .signature import check_names
 
 log = logging.getLogger("chasqui.app")
 
@@ -37,7 +38,17 @@ class Schedule:
     def data(self) -> dict[str, Any]:
         """The data of its jobs; raises InvalidArgument if the arguments do not fit."""
         try:
-            return self.definition.signature.pack((), dict(self.given))
+            return self.definition.signature.pack_by_name(self.given)
+        except InvalidArgument as error:
+            raise InvalidArgument(f"the schedule {self.key!r}: {error}") from None
+
+    def check_names(self) -> None:
+        """Refuses data that names no parameter, or leaves one out. Its types are known when a worker starts."""
+        if not isinstance(self.given, Mapping):
+            kind = type(self.given).__name__
+            raise InvalidType(f"the schedule {self.key!r}: data must be a dict of arguments by name, not {kind}")
+        try:
+            check_names(self.definition.name, self.definition.parameters, self.given)
         except InvalidArgument as error:
             raise InvalidArgument(f"the schedule {self.key!r}: {error}") from None
 

@@ -11,8 +11,9 @@ from .._core.options import IfExists
 from .._core.retry_options import BackoffSpec, make_retry_override
 from .._core.run_timeouts import check_timeout_s
 from ..errors import InvalidArgument, InvalidType
+from .names_elsewhere import describe_unknown_option
 
-__all__ = ["IfExists", "SendOptions", "make_add_options", "check_send_options"]
+__all__ = ["IfExists", "SendOptions", "make_add_options", "check_send_options", "check_task_options"]
 
 
 class SendOptions(TypedDict, total=False):
@@ -40,11 +41,28 @@ class SendOptions(TypedDict, total=False):
     """what a second job of its id does to a first one that still waits: keep, replace or postpone"""
 
 
+ONE_CALL = ("delay", "at", "job_id")  # options that a task itself cannot have
+OF_A_TASK = ("name", "aliases", *(one for one in SendOptions.__annotations__ if one not in ONE_CALL))
+OF_A_TASK += ("unique_by", "give_up_on")
+
+
+def check_task_options(what: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the options of @app.task that are given; the message for a wrong one begins with `what`."""
+    for name in options:
+        if name in ONE_CALL:
+            raise InvalidType(f"{what}: {name} is an option of one call: with_options({name}=...).enqueue(...)")
+        if name not in OF_A_TASK:
+            raise InvalidType(f"{what}: {describe_unknown_option(name, OF_A_TASK)}")
+    return check_send_options(what, options)
+
+
 def check_send_options(what: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the options that are given; the message for a wrong one begins with `what`."""
-    if unknown := options.keys() - SendOptions.__annotations__.keys():
-        known = ", ".join(SendOptions.__annotations__)
-        raise InvalidType(f"{what}: there is no option {min(unknown)!r}; the options are {known}")
+    """Returns the options of one call that are given; the message for a wrong one begins with `what`."""
+    for name in options:
+        if name not in SendOptions.__annotations__:
+            if name in OF_A_TASK:
+                raise InvalidType(f"{what}: {name} is an option of the task itself: @app.task({name}=...)")
+            raise InvalidType(f"{what}: {describe_unknown_option(name, SendOptions.__annotations__)}")
     given = {name: value for name, value in options.items() if value is not None}
     for name in ("delay", "unique_for", "timeout", "expires_in"):
         _check_option_type(what, given, name, timedelta, "a timedelta")
@@ -78,4 +96,6 @@ def _backoff_for_add(backoff: timedelta | BackoffSpec | None) -> int | BackoffSp
 
 def _check_option_type(what: str, given: Mapping[str, Any], name: str, kind: Any, expected: str) -> None:
     if name in given and not isinstance(given[name], kind):
-        raise InvalidType(f"{what}: {name} must be {expected}, not {type(given[name]).__name__}")
+        wrong = type(given[name])
+        hint = ": write timedelta(seconds=...)" if wrong in (int, float) and name != "at" else ""
+        raise InvalidType(f"{what}: {name} must be {expected}, not {wrong.__name__}{hint}")

@@ -10,14 +10,15 @@ from __future__ import annotations
 import inspect
 import typing
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import msgspec
 
-from ..errors import InvalidArgument
+from ..errors import InvalidArgument, printable
 from .data_error import Misfit, read_msgspec_error
 from .pydantic_types import AnnotationSurvey, DataMisfit, PydanticReader
 from .travel import SCALARS, find_untravelled, reader_for, to_wire
+from .untravelled_data import find_untravelled_value
 
 _IMMUTABLE = SCALARS | {tuple, frozenset}
 
@@ -46,6 +47,11 @@ def read_parameters(task_name: str, function: Callable[..., Any], is_injected: C
                 f"task {task_name!r} takes {_stars(one)}{one.name}, which cannot be checked: "
                 "name each parameter, or take a list or a dict"
             )
+    if "self" in inspect.signature(function).parameters:
+        raise InvalidArgument(
+            f"task {task_name!r} takes self, which a worker cannot give it: current_job() is the running job; "
+            "a method cannot be a task"
+        )
     injected = frozenset(one.name for one in found if is_injected(one.default))
     for one in found:
         if one.name in injected and one.kind is one.POSITIONAL_ONLY:
@@ -58,6 +64,26 @@ def read_parameters(task_name: str, function: Callable[..., Any], is_injected: C
     own = tuple(one for one in found if one.name not in injected)
     are_positional = own == tuple(found)[: len(own)] and all(one.kind is not one.KEYWORD_ONLY for one in own)
     return Parameters(own, injected, are_positional)
+
+
+def check_names(task_name: str, parameters: Parameters, given: Mapping[str, Any]) -> None:
+    """Refuses names that no parameter has, and parameters without a value. It needs no annotations."""
+    for name in given:
+        if not any(one.name == name for one in parameters.all):
+            _refuse_name(task_name, parameters, name)
+    for one in parameters.all:
+        if one.default is one.empty and one.name not in given:
+            raise InvalidArgument(f"{task_name}: {one.name}: is missing")
+
+
+def _refuse_name(task_name: str, parameters: Parameters, name: str) -> NoReturn:
+    if name in parameters.injected:
+        problem = "is injected by a worker, and cannot be sent"
+    else:
+        problem = (
+            f"there is no such parameter; there are {', '.join(sorted(one.name for one in parameters.all)) or 'none'}"
+        )
+    raise InvalidArgument(f"{task_name}: {printable(str(name), 100)}: {problem}")
 
 
 class Signature:
@@ -106,6 +132,17 @@ class Signature:
             raise InvalidArgument(f"{self._task_name}: {error.misfit.describe_for_caller()}") from None
         return data
 
+    def pack_by_name(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """pack() for values by name, those of positional-only parameters too; also checks that they can be encoded."""
+        check_names(self._task_name, self._parameters, given)
+        data = self._to_wire(dict(given))
+        try:
+            self._check(data)
+        except DataMisfit as error:
+            raise InvalidArgument(f"{self._task_name}: {error.misfit.describe_for_caller()}") from None
+        self.refuse_untravelled(data)
+        return data
+
     def _bind_arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         if len(args) > len(self._positional):
             raise InvalidArgument(
@@ -120,10 +157,8 @@ class Signature:
         return data
 
     def _refuse_keyword(self, name: str, is_there: bool) -> None:
-        if name in self._parameters.injected:
-            problem = "is injected by a worker, and cannot be sent"
-        elif name not in self.names:
-            problem = f"there is no such parameter; there are {', '.join(sorted(self.names)) or 'none'}"
+        if name not in self.names:
+            _refuse_name(self._task_name, self._parameters, name)
         elif name in self._positional_only:
             problem = "is positional-only, and was given by name"
         else:
@@ -134,13 +169,15 @@ class Signature:
         try:
             packed: dict[str, Any] = to_wire(data)
         except (TypeError, ValueError, RecursionError):
-            for name, value in data.items():
-                try:
-                    to_wire(value)
-                except (TypeError, ValueError, RecursionError) as error:
-                    raise InvalidArgument(f"{self._task_name}: {name}: {_describe_encode_error(error)}") from None
+            self.refuse_untravelled(data)
             raise
         return packed
+
+    def refuse_untravelled(self, data: Mapping[str, Any]) -> None:
+        """Raises InvalidArgument if a value cannot be encoded; names task, parameter and path."""
+        misfit = find_untravelled_value(data)
+        if misfit is not None:
+            raise InvalidArgument(f"{self._task_name}: {misfit.describe_for_caller()}") from None
 
     # Running --------------------------------------------------------------------------------------------------------
 
@@ -204,12 +241,6 @@ def _read_type_hints(task_name: str, function: Callable[..., Any]) -> dict[str, 
     except Exception as error:  # noqa: BLE001  annotations are the user's code
         reason = f"{type(error).__name__}: {error}"[:300]
         raise InvalidArgument(f"task {task_name!r}: its annotations cannot be read: {reason}") from None
-
-
-def _describe_encode_error(error: Exception) -> str:
-    if isinstance(error, TypeError):
-        return str(error).replace("Encoding objects of type", "objects of type")[:200]
-    return "is nested too deep, or contains itself" if isinstance(error, RecursionError) else "cannot be encoded"
 
 
 def _stars(parameter: inspect.Parameter) -> str:

@@ -45,7 +45,7 @@ def _encode_other(value: Any) -> Any:
             return value.model_dump(by_alias=True)
         if kind.__name__.endswith(("Url", "Dsn")):
             return str(value)
-    raise TypeError(f"a {kind.__qualname__} cannot travel")
+    raise TypeError(f"is a {kind.__qualname__}, which cannot travel in a job")
 
 
 def read_as(annotation: Any, value: Any) -> Any:

@@ -12,6 +12,7 @@ from ..errors import printable
 from .dlq_files import export_letters, import_letters
 from .dlq_moves import remove_letters, replay_letters
 from .exits import CommandFailure, ExitCode
+from .known_queues import describe_empty
 from .letters import LETTER, LETTER_ID, died_at_ms, filter_options, letter_to_record, summarize_letter
 from .options import CommandContext, common_options, limit_option, queue_argument
 from .tables import Column
@@ -97,12 +98,14 @@ async def _list(context: CommandContext, queue: Queue, which: dict[str, Any], li
     async with queue:
         found = await queue.dlq.page(limit=limit + 1, after=after, **which)
         dropped = await queue.dlq.dropped()
+    such = "such " if which or after else ""
+    empty = "" if found else await describe_empty(context, queue.name, f"queue {queue.name} has no {such}dead letters")
     letters, is_cut = found[:limit], len(found) > limit
     context.output.table(
         "letters",
         LIST_COLUMNS if context.output.is_terminal else PIPE_COLUMNS,
         [{**letter_to_record(one), "summary": summarize_letter(one)} for one in letters],
-        empty=f"queue {queue.name} has no {'such ' if which or after else ''}dead letters",
+        empty=empty,
         queue=queue.name,
         next=letters[-1].dlq_id if is_cut else None,
         dropped=dropped,
@@ -126,11 +129,12 @@ async def _peek(context: CommandContext, queue: Queue, limit: int) -> None:
     async with queue:
         letters = await queue.dlq.page(limit=limit)
     reasons = Counter(letter.reason for letter in letters)
+    empty = "" if letters else await describe_empty(context, queue.name, f"queue {queue.name} has no dead letters")
     context.output.table(
         "letters",
         PEEK_COLUMNS,
         [letter_to_record(letter) for letter in letters],
-        empty=f"queue {queue.name} has no dead letters",
+        empty=empty,
         queue=queue.name,
         reasons=dict(reasons),
     )
@@ -170,9 +174,8 @@ async def _groups(context: CommandContext, queue: Queue, which: dict[str, Any]) 
         for kind, (count, first, last) in sorted(found.items(), key=lambda one: -one[1][0])
     ]
     such = "such " if which else ""
-    context.output.table(
-        "groups", GROUP_COLUMNS, records, empty=f"queue {queue.name} has no {such}dead letters", queue=queue.name
-    )
+    empty = "" if found else await describe_empty(context, queue.name, f"queue {queue.name} has no {such}dead letters")
+    context.output.table("groups", GROUP_COLUMNS, records, empty=empty, queue=queue.name)
 
 
 @dlq.command()

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from ..errors import printable
+from .known_queues import describe_empty
 from .options import CommandContext, common_options, limit_option, queue_argument
 from .tables import Column
 from .values import Kind, times
@@ -67,6 +68,8 @@ async def _show_jobs(
     following = position if len(found) <= limit else None
     records = [_job_to_record(job) for job in found[:limit]]
     empty = f"no job is {state}" if name is None else f"no job named {printable(name)!r} is {state}"
+    if not found:
+        empty = await describe_empty(context, queue_name, empty)
     context.output.table("jobs", COLUMNS[state], records, empty=empty, next=following)
 
 

@@ -87,7 +87,7 @@ class SentryReporter:
 
     def _is_last_run(self, job: Job, failure: Failure, definition: TaskDefinition) -> bool:
         """Whether no run follows. The attempts of one call, by with_options(), are not known here."""
-        if failure.is_unrecoverable or isinstance(failure.error, definition.give_up_on):
+        if failure.is_unrecoverable or (failure.delay_ms is None and isinstance(failure.error, definition.give_up_on)):
             return True
         own = self._app.worker_options(definition.queue).get("max_attempts")
         attempts = definition.options.get("attempts") or find_setting("max_attempts", own).value

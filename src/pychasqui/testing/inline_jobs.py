@@ -145,7 +145,7 @@ class InlineJobs:
             return None
         except Exception as error:  # noqa: BLE001  a task may raise anything
             self._retry_or_bury(job, error)
-            return error
+            return job.error
         job.state = "done"
         return None
 
@@ -159,8 +159,9 @@ class InlineJobs:
         options = self._app.worker_options(job.queue)
         max_attempts = options.get("max_attempts", defaults.MAX_ATTEMPTS)
         policy = options.get("retry") or RetryPolicy()
-        outcome = judge_failure(job.delivery(), read_failure(error), max_attempts, policy, _no_jitter, job.snoozes)
-        job.error = error
+        failure = read_failure(error)
+        outcome = judge_failure(job.delivery(), failure, max_attempts, policy, _no_jitter, job.snoozes)
+        job.error = failure.error
         if isinstance(outcome, Retry):
             job.due_ms = self._recorder.now_ms + outcome.delay_ms
             job.attempt += outcome.uses_up_attempt
