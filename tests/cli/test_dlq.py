@@ -220,6 +220,26 @@ class TestReplaying:
             == ExitCode.NOT_FOUND
         )
 
+    async def test_one_letter_is_replayed_with_other_data(
+        self, letters: Queue, chasqui: Finished, redis_url: str
+    ) -> None:
+        letter = (await letters.dlq.page())[0]
+        arguments = ("dlq", "replay", letters.name, letter.dlq_id, "--data", '{"to": "cy@example.org"}', "--yes")
+        assert chasqui(*arguments, "--dry-run", CHASQUI_REDIS_URL=redis_url).returncode == 0
+        assert await letters.dlq.count() == 5
+        assert chasqui(*arguments, CHASQUI_REDIS_URL=redis_url).stdout == "replayed 1 of 1 entries\n"
+        (job,) = (await letters.jobs("waiting")).jobs
+        assert (job.id, job.data) == (letter.job_id, {"to": "cy@example.org"})
+        assert chasqui(*arguments, CHASQUI_REDIS_URL=redis_url).returncode == ExitCode.NOT_FOUND
+
+    async def test_other_data_is_refused_for_several_letters(
+        self, letters: Queue, chasqui: Finished, redis_url: str
+    ) -> None:
+        ended = chasqui("dlq", "replay", letters.name, "--data", "{}", "--yes", CHASQUI_REDIS_URL=redis_url)
+        assert ended.returncode == ExitCode.USAGE
+        assert "choose it by its id or by --job-id" in ended.stderr
+        assert await letters.dlq.count() == 5
+
     async def test_a_letter_that_cannot_be_decoded_stays(
         self, queue: Queue, witness: redis.asyncio.Redis, chasqui: Finished, redis_url: str
     ) -> None:

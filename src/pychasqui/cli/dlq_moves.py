@@ -11,6 +11,7 @@ import click
 
 from ..errors import printable
 from .confirm import confirm, dry_run_option, yes_option
+from .data_argument import read_data
 from .exits import CommandFailure, ExitCode
 from .letters import LETTER, describe_filter, filter_options
 from .options import CommandContext, common_options, queue_argument
@@ -82,6 +83,7 @@ def format_letter_count(count: int) -> str:
 @click.option("--limit", type=click.IntRange(1), default=100, show_default=True, help="How many to replay at most.")
 @click.option("--all", "is_all", is_flag=True, help="All that match, whatever --limit is.")
 @click.option("--rate", type=click.FloatRange(0, min_open=True), default=None, help="How many a second at most.")
+@click.option("--data", metavar="JSON", default=None, help="Other data for the job, as JSON or @FILE; for one letter.")
 @yes_option
 @dry_run_option
 @common_options
@@ -92,6 +94,7 @@ def replay_letters(
     limit: int,
     is_all: bool,
     rate: float | None,
+    data: str | None,
     is_agreed: bool,
     dry_run: bool,
 ) -> None:
@@ -101,6 +104,9 @@ def replay_letters(
     """
     most = None if is_all else limit
     queue = context.queue(queue_name)
+    if data is not None:
+        context.run(_replay_one(context, queue, which, read_data(data), is_agreed=is_agreed, dry_run=dry_run))
+        return
     context.run(_replay(context, queue, which, limit=most, rate=rate, is_agreed=is_agreed, dry_run=dry_run))
 
 
@@ -128,6 +134,25 @@ async def _replay(
                 )
     line = f"replayed {replayed}{'' if limit is None else f' of {limit}'} entries"
     _print_count(context, queue, "replayed", replayed, f"would have {line}" if dry_run else line, dry_run=dry_run)
+
+
+async def _replay_one(
+    context: CommandContext, queue: Queue, which: dict[str, Any], data: Any, *, is_agreed: bool, dry_run: bool
+) -> None:
+    """Replays the one letter that matches, with other data."""
+    async with queue:
+        found = await survey_letters(queue, which, limit=2, needs_job=True)
+        if found.count > 1:
+            raise click.UsageError("--data is for one letter, and more match: choose it by its id or by --job-id")
+        show_impact(context, queue, which, found)
+        if found.newest is None:
+            raise _make_missing_error(queue)
+        if not dry_run:
+            confirm(context, "Replay it with this data?", is_agreed=is_agreed)
+            if not await queue.dlq.replay_with(found.newest.dlq_id, data):
+                raise _make_missing_error(queue)
+    line = "replayed 1 of 1 entries"
+    _print_count(context, queue, "replayed", 1, f"would have {line}" if dry_run else line, dry_run=dry_run)
 
 
 @click.command("remove")
@@ -170,11 +195,15 @@ async def _remove(
 
 def _refuse_missing(queue: Queue, which: dict[str, Any], found: Survey) -> None:
     if "ids" in which and not found.count:
-        raise CommandFailure(
-            f"queue {queue.name} has none of these dead letters that can be taken: chasqui dlq list {queue.name} "
-            "lists them",
-            ExitCode.NOT_FOUND,
-        )
+        raise _make_missing_error(queue)
+
+
+def _make_missing_error(queue: Queue) -> CommandFailure:
+    return CommandFailure(
+        f"queue {queue.name} has none of these dead letters that can be taken: chasqui dlq list {queue.name} "
+        "lists them",
+        ExitCode.NOT_FOUND,
+    )
 
 
 def _print_count(context: CommandContext, queue: Queue, word: str, count: int, line: str, *, dry_run: bool) -> None:
