@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import inspect
+import math
 import random
 import sys
 import time
@@ -40,6 +41,7 @@ from tests.support.server import RedisServer
 Check = Callable[[Any], None]  # one test function, with the client for what it needs
 ANSWERS_WITHIN_S = 3.0  # a mutant that holds the server for longer never ends
 PATIENCE_S = 50.0  # for scripts as they are, on a busy machine
+MOST_ANSWERS_TAKE = 10  # times as long as one may: a mutant that is never done keeps a test calling it
 
 
 @cache
@@ -82,7 +84,7 @@ def change_of(mutant: Mutant) -> str:
 
 @cache
 def checks_of(script: str) -> dict[str, Check]:
-    """Left out: tests with cases, and those that take long."""
+    """Left out: tests with marks, unless these are cases, and those that take long."""
     module = import_module(f"tests.scripts.test_{script}")
     functions = dict(inspect.getmembers(module, inspect.isfunction))
     for _, group in inspect.getmembers(module, inspect.isclass):
@@ -90,15 +92,29 @@ def checks_of(script: str) -> dict[str, Check]:
             functions |= {name: getattr(group(), name) for name in dir(group)}
     checks = {}
     for name, function in functions.items():
-        if name.startswith("test_") and not hasattr(function, "pytestmark") and "10_000" not in name:
-            wanted = list(inspect.signature(function).parameters)
+        cases = cases_of(function)
+        if name.startswith("test_") and cases and "10_000" not in name:
+            wanted = [word for word in inspect.signature(function).parameters if word not in cases[0]]
             if len(wanted) == 1 and wanted[0] in STAGES:
-                checks[name] = _on_stage(function, STAGES[wanted[0]])
+                checks[name] = _on_stage(function, STAGES[wanted[0]], cases)
             if script == "ack_with_result" and wanted == ["group"]:
-                checks[f"{name}, at once"] = _on_stage(function, _group_of_new_server)
+                checks[f"{name}, at once"] = _on_stage(function, _group_of_new_server, cases)
     own = [one for one in SCENARIOS if one.script == script]
     checks |= {f"keys of {one}": partial(check_keys, one) for one in own}
     return checks | {f"refusals of {one}": _refusals(one) for one in own}
+
+
+def cases_of(function: Any) -> list[dict[str, Any]]:
+    """The arguments of each case of a test: one without any if it has no cases, none if it has other marks."""
+    cases: list[dict[str, Any]] = [{}]
+    for mark in getattr(function, "pytestmark", ()):
+        if mark.name != "parametrize":
+            return []
+        names, values = mark.args
+        words = [names] if isinstance(names, str) else names
+        rows = [[value] if isinstance(names, str) else value for value in values]
+        cases = [{**case, **dict(zip(words, row, strict=True))} for case in cases for row in rows]
+    return cases
 
 
 def _refusals(scenario: Scenario) -> Check:
@@ -128,15 +144,26 @@ def _acking(client: Any) -> Acking:
 STAGES: dict[str, Callable[[Any], Any]] = {"group": _group, "acking": _acking, "adding": Adding}
 
 
-def _on_stage(function: Callable[[Any], None], stage: Callable[[Any], Any]) -> Check:
+def _on_stage(function: Callable[..., None], stage: Callable[[Any], Any], cases: list[dict[str, Any]]) -> Check:
     def check(client: Any) -> None:
-        client.flushall()
-        function(stage(client))
+        for case in cases:
+            client.flushall()
+            function(stage(client), **case)
 
     return check
 
 
 # Running ------------------------------------------------------------------------------------------------------------
+
+
+class BoundedClient(redis.Redis):  # type: ignore[misc]  # it has no types here
+    """Sends nothing any more once its time is over."""
+
+    ends_at = math.inf
+
+    def execute_command(self, *words: Any, **options: Any) -> Any:
+        assert time.monotonic() < self.ends_at, "the test does not end"
+        return super().execute_command(*words, **options)
 
 
 class Trial:
@@ -166,7 +193,8 @@ class Trial:
     def _is_noticed(self, check: Check, answers_within_s: float = ANSWERS_WITHIN_S) -> bool:
         self._server.start()
         path, retry = str(self._server.socket_path), Retry(NoBackoff(), 0)
-        with redis.Redis(unix_socket_path=path, socket_timeout=answers_within_s, retry=retry) as client:
+        with BoundedClient(unix_socket_path=path, socket_timeout=answers_within_s, retry=retry) as client:
+            client.ends_at = time.monotonic() + MOST_ANSWERS_TAKE * answers_within_s
             try:
                 check(client)
             except (redis.TimeoutError, redis.ConnectionError):

@@ -10,7 +10,7 @@ import pytest
 from pychasqui._redis import scripts
 from tests.meta.equivalent_mutants import EQUIVALENT, SORTED
 from tests.meta.lua_mutants import Mutant, mutants_of
-from tests.meta.mutants import Trial, all_mutants, change_of, checks_of, sources
+from tests.meta.mutants import Trial, all_mutants, cases_of, change_of, checks_of, sources
 from tests.support.server import RedisServer
 
 SCRIPTS = [name for name in sources() if not name.startswith("lib/")]
@@ -94,6 +94,19 @@ def test_every_mutant_of_a_file_whose_survivors_are_sorted_is_noticed(trial: Tri
 
 def survivors(trial: Trial, mutants: list[Mutant]) -> list[str]:
     return [f"{mutant.file}: {change_of(mutant)}" for mutant in mutants if not trial.noticed_by(mutant)]
+
+
+def test_each_case_of_a_test_is_a_part_of_its_check() -> None:
+    @pytest.mark.parametrize("a", (1, 2))
+    @pytest.mark.parametrize(("b", "c"), ((3, 4), (5, 6)))
+    def with_cases() -> None: ...
+
+    @pytest.mark.skip
+    def skipped() -> None: ...
+
+    assert len(cases_of(with_cases)) == 4
+    assert {"a": 2, "b": 3, "c": 4} in cases_of(with_cases)
+    assert (cases_of(changes), cases_of(skipped)) == ([{}], [])
 
 
 def test_every_script_has_checks() -> None:

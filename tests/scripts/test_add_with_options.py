@@ -82,8 +82,8 @@ def promote_officially(group: Group, *, cleans: bool = True) -> None:
         group.client.delete(index_key("job"))
 
 
-def leave_official_key(group: Group, job_id: str, due_ms: int) -> None:
-    """Leaves the official key of a job of ours that an official promoter has moved since."""
+def leave_key(group: Group, job_id: str, due_ms: int) -> None:
+    """Leaves the uniqueness key of a job that an official promoter has moved since."""
     group.client.set(unique_key(job_id), "d", px=due_ms + KEPT_MS - group.now_ms)
 
 
@@ -301,6 +301,7 @@ class TestOfficial:
     def test_official_producers_see_a_short_delay_as_one_second(self, group: Group) -> None:
         group.add_with_options(only(b"x", due="+1"))
         assert HOUR_MS < group.client.pttl(official_unique_key("job")) <= HOUR_MS + 1000
+        assert group.client.get(official_unique_key("job")) == b"1"
 
     def test_a_job_of_theirs_that_was_promoted_is_found_in_the_stream(self, group: Group) -> None:
         delay_officially(group, "job", 1)
@@ -372,12 +373,12 @@ class TestOfficial:
     def test_a_job_due_long_before_the_searched_entries_frees_its_id(self, group: Group) -> None:
         """A live promoter is not late by more than a minute."""
         fill(group, 2100, from_ms=group.now_ms - 600_000)
-        leave_official_key(group, "job", due_ms=group.now_ms - 700_000)
-        leave_official_key(group, "late", due_ms=group.now_ms - 630_000)
+        leave_key(group, "job", due_ms=group.now_ms - 700_000)
+        leave_key(group, "late", due_ms=group.now_ms - 630_000)
         assert group.add_with_options(only(b"second"), only(b"late", job_id="late")) == "nd"
 
     def test_a_job_due_more_than_an_hour_ago_frees_its_id(self, group: Group) -> None:
-        leave_official_key(group, "job", due_ms=group.now_ms - HOUR_MS - 10_000)
+        leave_key(group, "job", due_ms=group.now_ms - HOUR_MS - 10_000)
         fill(group, 2100, from_ms=group.now_ms - HOUR_MS)
         assert group.add_with_options(only(b"second")) == "n"
 
@@ -386,21 +387,102 @@ class TestOfficial:
         start_ms = group.now_ms - 500_000
         for number in range(400):
             group.client.xadd(KEYS.stream, {"d": envelope(f"job {number}")}, f"{start_ms + 1000 * number}-1")
-            leave_official_key(group, f"job {number}", due_ms=start_ms + 1000 * number - 100)
-            leave_official_key(group, f"gone {number}", due_ms=start_ms + 1000 * number - 100)
+            leave_key(group, f"job {number}", due_ms=start_ms + 1000 * number - 100)
+            leave_key(group, f"gone {number}", due_ms=start_ms + 1000 * number - 100)
         jobs = [only(b"x", job_id=f"{kind} {number}") for number in reversed(range(400)) for kind in ("job", "gone")]
         assert group.add_with_options(*jobs) == "dn" * 400
 
     def test_a_job_behind_large_entries_keeps_its_id(self, group: Group) -> None:
         group.add_with_options(only(b"none of this id", due="+1"))
         promote_officially(group)
-        for _ in range(40):
+        for _ in range(20):
             group.client.xadd(KEYS.stream, {"d": bytes(2**17)})
         assert group.add_with_options(only(b"second")) == "d"
 
     def test_an_official_job_without_a_known_due_time_does_not_keep_its_id(self, group: Group) -> None:
         group.client.xadd(KEYS.stream, {"d": envelope("job")})
         assert group.add_with_options(only(b"second")) == "n"
+
+
+class TestSearch:
+    """A call reads 2,000 entries or 2 MiB of them to find jobs that an official promoter has moved."""
+
+    def test_the_search_ends_with_the_2000th_entry(self, group: Group) -> None:
+        from_ms = group.now_ms - 600_000
+        for count, answer in ((1999, "n"), (2000, "d")):
+            fill(group, count, from_ms)
+            leave_key(group, "job", due_ms=from_ms - 10_000)
+            assert group.add_with_options(only(b"second")) == answer
+
+    def test_the_search_ends_with_the_byte_that_completes_2_mib(self, group: Group) -> None:
+        for size, answer in ((2**20 - 1, "n"), (2**20, "d")):
+            group.client.xtrim(KEYS.stream, maxlen=0, approximate=False)
+            leave_key(group, "job", due_ms=group.now_ms - 10_000)
+            for bytes_ in (2**20, size):
+                group.client.xadd(KEYS.stream, {"d": bytes(bytes_)})
+            assert group.add_with_options(only(b"second")) == answer
+
+    def test_a_job_behind_the_end_of_the_search_is_not_found(self, group: Group) -> None:
+        leave_key(group, "job", due_ms=group.now_ms - 10_000)
+        fill(group, 2100, group.now_ms)
+        group.client.xadd(KEYS.stream, {"d": envelope("job")})
+        assert group.add_with_options(only(b"second", "replace")) == "d"
+
+    def test_nothing_is_read_any_more_behind_the_end_of_the_search(self, group: Group) -> None:
+        """The first job uses it up; the second was due before, when nothing was added."""
+        from_ms = group.now_ms - 300_000
+        for count, answers in ((1999, "nn"), (2000, "dd")):
+            fill(group, count, from_ms)
+            leave_key(group, "job", due_ms=from_ms - 10_000)
+            leave_key(group, "earlier", due_ms=from_ms - 200_000)
+            assert group.add_with_options(only(b"x"), only(b"y", job_id="earlier")) == answers
+
+    def test_no_byte_is_read_any_more_behind_the_end_of_the_search(self, group: Group) -> None:
+        from_ms = group.now_ms - 300_000
+        for size, answers in ((2**21 - 1, "nn"), (2**21, "dd")):
+            group.client.delete(KEYS.stream)
+            group.client.xadd(KEYS.stream, {"d": bytes(size)}, f"{from_ms}-1")
+            leave_key(group, "job", due_ms=from_ms - 10_000)
+            leave_key(group, "earlier", due_ms=from_ms - 200_000)
+            assert group.add_with_options(only(b"x"), only(b"y", job_id="earlier")) == answers
+
+    def test_a_second_search_leaves_no_millisecond_out(self, group: Group) -> None:
+        from_ms = group.now_ms - 300_000
+        group.client.delete(KEYS.stream)
+        leave_key(group, "later", due_ms=from_ms)
+        for number in range(20):
+            leave_key(group, f"job {number}", due_ms=from_ms - 100)
+            group.client.xadd(KEYS.stream, {"d": envelope(f"job {number}")}, f"{from_ms - 1010 + number}-1")
+        jobs = [only(b"x", job_id=f"job {number}") for number in range(20)]
+        assert group.add_with_options(only(b"x", job_id="later"), *jobs) == "n" + "d" * 20
+
+    def test_a_stream_is_searched_once_for_all_jobs_of_a_time(self, group: Group) -> None:
+        from_ms = group.now_ms - 300_000
+        fill(group, 95, from_ms)
+        for number in range(50):
+            leave_key(group, f"job {number}", due_ms=from_ms)
+        group.client.config_resetstat()
+        assert group.add_with_options(*(only(b"x", job_id=f"job {number}") for number in range(50))) == "n" * 50
+        assert reads_of_stream(group) <= 10 + 10 + 1  # a job whose key was written a millisecond later is due later
+
+    def test_a_job_whose_entry_is_gone_is_not_searched_for(self, group: Group) -> None:
+        group.add(5)
+        group.client.set(unique_key("job"), "5-5", px=KEPT_MS)
+        group.client.config_resetstat()
+        assert group.add_with_options(only(b"second")) == "n"
+        assert reads_of_stream(group) == 1
+
+    def test_the_end_of_an_official_key_shows_when_its_job_was_due(self, group: Group) -> None:
+        """An hour past that time by a clock that may be a minute behind."""
+        from_ms = group.now_ms - 600_000
+        fill(group, 2100, from_ms)
+        for due_ms, answer in ((from_ms - 10_000, "d"), (from_ms - 70_000, "n")):
+            group.client.set(official_unique_key("job"), "1", px=due_ms + 3_660_000 - group.now_ms)
+            assert group.add_with_options(only(b"second")) == answer
+
+
+def reads_of_stream(group: Group) -> int:
+    return int(group.client.info("commandstats")["cmdstat_xrange"]["calls"])
 
 
 class TestPoison:
@@ -786,7 +868,7 @@ class TestNarrowUser:
         self.check(group, "-xadd")
 
     def test_a_user_without_read_commands_replaces_no_job(self, group: Group) -> None:
-        for command in ("-mget", "-zscore", "-xrange"):
+        for command in ("-mget", "-pttl", "-zscore", "-xrange"):
             self.check(group, command, if_exists="replace")
 
     def test_a_user_without_xinfo_replaces_no_job(self, group: Group) -> None:
@@ -800,7 +882,31 @@ class TestNarrowUser:
 
     def test_a_user_without_removing_commands_may_add_jobs(self, group: Group) -> None:
         with group.as_user("allkeys", "+@all", "-xdel", "-zrem") as narrow:
-            assert narrow.add_with_options(only(b"first"), only(b"second")) == "nd"
+            assert narrow.add_with_options(only(b"first"), only(b"second"), Wanted("", b"plain", "plain")) == "ndn"
+
+    def test_a_user_without_xdel_replaces_none_of_two_jobs(self, group: Group) -> None:
+        group.add_with_options(only(b"later", due=LATER, job_id="later"), only(b"first"))
+        jobs = (only(b"x", "replace", job_id="later"), only(b"y", "replace"))
+        with group.as_user("allkeys", "+@all", "-xdel") as narrow, pytest.raises(redis.ResponseError, match="xdel"):
+            narrow.add_with_options(*jobs, number=99)
+        assert (group.envelopes, list(group.delayed)) == ([b"first"], [join_member("mail", b"later")])
+
+    def test_a_user_without_reading_commands_adds_jobs_that_are_not_unique(self, group: Group) -> None:
+        jobs = (Wanted("", b"1", "1", LATER), Wanted("", b"2", "2"))
+        with group.as_user("allkeys", "+@all", "-mget", "-pttl", "-zscore", "-xrange") as narrow:
+            assert narrow.add_with_options(*jobs) == "nn"
+
+    def test_a_user_without_xadd_delays_one_job_and_none_of_two_if_the_other_is_due(self, group: Group) -> None:
+        jobs = (Wanted("", b"1", "1", LATER), Wanted("", b"2", "2"))
+        with group.as_user("allkeys", "+@all", "-xadd") as narrow:
+            with pytest.raises(redis.ResponseError, match=r"NOPERM|no permissions"):
+                narrow.add_with_options(*jobs, number=1)
+            assert group.delayed == {}
+            assert narrow.add_with_options(jobs[0], number=1) == "n"
+
+    def test_a_user_needs_the_keys_of_the_queue_only(self, group: Group) -> None:
+        with group.as_user("+@all", f"~{KEYS.prefix}:*", "&*") as narrow:
+            assert narrow.add_with_options(only(b"1", job_id="1"), Wanted("", b"2", "2", LATER)) == "nn"
 
 
 class TestTrouble:
@@ -820,6 +926,13 @@ class TestTrouble:
         group.client.set(KEYS.stream, "a string")
         with pytest.raises(redis.ResponseError, match="WRONGTYPE"):
             group.add_with_options(only(b"x", due=LATER), Wanted("", b"y", "y"))
+        assert group.keys == {KEYS.stream}
+
+    def test_a_stream_of_another_type_takes_none_of_several_plain_jobs(self, group: Group) -> None:
+        group.client.delete(KEYS.stream)
+        group.client.set(KEYS.stream, "a string")
+        with pytest.raises(redis.ResponseError, match="WRONGTYPE"):
+            group.add_with_options(Wanted("", b"x", "x", LATER), Wanted("", b"y", "y"))
         assert group.keys == {KEYS.stream}
 
     def test_a_delayed_set_of_another_type_is_found_out_before_anything_is_written(self, group: Group) -> None:
