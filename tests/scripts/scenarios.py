@@ -34,9 +34,11 @@ from tests.scripts.group import (
 )
 
 JOBS = ("alpha", "beta")
+A_MINUTE_MS = 60_000
 Call = Callable[[Group], Any]
 MARKERS = (unique_key(""), official_unique_key(""))
 INDEXES = (index_key(""),)
+OFFICIAL_OF_ALPHA = official_unique_key("alpha")
 
 
 @dataclass(frozen=True)
@@ -73,6 +75,25 @@ def hold(group: Group, consumer: str = "a", *, marked: bool = False) -> dict[str
     return dict(zip(JOBS, group.read(consumer, 2), strict=True))
 
 
+def lose(group: Group, held: dict[str, bytes], job: str) -> None:
+    """Another worker has taken its entry over."""
+    group.steal(held[job], "another")
+
+
+def move_officially(group: Group, job: str) -> None:
+    """An official promoter has moved the job to the stream, and has left its keys as they were."""
+    group.client.set(unique_key(job), "d", px=HOUR_MS)
+    group.client.set(index_key(job), member(job), px=HOUR_MS)
+
+
+def delete_while_pending(group: Group, consumer: str) -> None:
+    """One more entry, which is pending for this consumer and long idle, and not in the stream any more."""
+    entry_id = group.client.xadd(KEYS.stream, {"d": "deleted"})
+    group.read(consumer, 1)
+    group.make_idle(HOUR_MS, entry_id)
+    group.client.xdel(KEYS.stream, entry_id)
+
+
 def delay(group: Group, delay_ms: int = -HOUR_MS, *, marker: str = "d") -> None:
     for job in JOBS:
         group.client.zadd(KEYS.delayed, {member(job): group.now_ms + delay_ms})
@@ -90,11 +111,13 @@ def _ack(group: Group) -> Call:
 
 def _finish(group: Group) -> Call:
     held = hold(group, marked=True)
+    move_officially(group, "beta")
     return lambda by: by.ack_unique(*((entry_id, job) for job, entry_id in held.items()))
 
 
 def _store(group: Group) -> Call:
     held = hold(group, marked=True)
+    move_officially(group, "beta")
     group.at_once = group.has_msetex
     return lambda by: by.ack_with_result(
         *(Stored(entry_id, job, 1, result=job.encode()) for job, entry_id in held.items())
@@ -118,6 +141,12 @@ def _reschedule(group: Group) -> Call:
     ]
 
 
+def _reschedule_lost(group: Group) -> Call:
+    held = hold(group)
+    lose(group, held, "beta")
+    return lambda by: by.reschedule("a", *((entry_id, HOUR_MS, member(job)) for job, entry_id in held.items()))
+
+
 def _reschedule_both(group: Group) -> Call:
     held = hold(group)
     return lambda by: by.reschedule("a", *((entry_id, HOUR_MS, member(job)) for job, entry_id in held.items()))
@@ -125,9 +154,17 @@ def _reschedule_both(group: Group) -> Call:
 
 def _bury(group: Group) -> Call:
     held = hold(group, marked=True)
+    move_officially(group, "beta")
     return lambda by: [
         by.bury("a", (entry_id, [b"d", envelope(job)]), job_id=job, events=EVENT) for job, entry_id in held.items()
     ]
+
+
+def _bury_large(group: Group) -> Call:
+    """The letter has what the entry has; the entry of another job was taken over."""
+    held = hold(group)
+    lose(group, held, "beta")
+    return lambda by: by.bury("a", *((entry_id, [b"", b"", b"reason", b"large"]) for entry_id in held.values()))
 
 
 def _bury_both(group: Group) -> Call:
@@ -147,7 +184,7 @@ def _replay(group: Group) -> Call:
 
 
 def _add(group: Group) -> Call:
-    words = (0, 7, HOUR_MS, 0, 1, 2, 1, "mail", "", *map(envelope, JOBS))
+    words = (0, 7, HOUR_MS, 100, 1, 2, 1, "mail", "", *map(envelope, JOBS))
     return lambda by: by.run(scripts.ADD, [KEYS.stream, LEDGER], *words)
 
 
@@ -157,9 +194,16 @@ def _add_to_a_used_slot(group: Group) -> Call:
 
 
 def _add_with_options(group: Group) -> Call:
+    """An official worker has run an earlier job of the first id."""
+    group.client.set(OFFICIAL_OF_ALPHA, "1", px=A_MINUTE_MS)
     alpha = Wanted("mail", envelope("alpha"), "alpha", only="keep")
     beta = Wanted("mail", envelope("beta"), "beta", due=f"+{HOUR_MS}", only="keep")
     return lambda by: by.add_with_options(alpha, beta, number=7)
+
+
+def _add_delayed(group: Group) -> Call:
+    wanted = [Wanted("mail", envelope(job), job, due=f"+{HOUR_MS}") for job in JOBS]
+    return lambda by: by.add_with_options(*wanted, number=7)
 
 
 def _replace(group: Group) -> Call:
@@ -174,6 +218,13 @@ def _replace(group: Group) -> Call:
 def _promote(group: Group) -> Call:
     delay(group)
     return lambda by: by.promote(events=100)
+
+
+def _promote_under_another(group: Group) -> Call:
+    """Its lease has no end, and gets one."""
+    delay(group)
+    group.client.set(KEYS.promoter_lease, "another")
+    return lambda by: by.promote()
 
 
 def _promote_junk(group: Group) -> Call:
@@ -246,6 +297,7 @@ def _purge_delayed(group: Group) -> Call:
 def _purge_waiting(group: Group) -> Call:
     for job in JOBS:
         group.client.set(unique_key(job), group.client.xadd(KEYS.stream, {"d": envelope(job)}), px=HOUR_MS)
+    move_officially(group, "beta")
     return lambda by: by.purge_waiting()
 
 
@@ -265,7 +317,8 @@ def _yield(group: Group) -> Call:
 def _keep(group: Group) -> Call:
     held = hold(group)
     group.make_idle(HOUR_MS, *held.values())
-    return lambda by: by.renew_worker_lease("a", *held.values())
+    words = [word for entry_id in held.values() for word in (entry_id, 1)]
+    return lambda by: by.renew_with_record("a", b"record", *words)
 
 
 def _hold(group: Group) -> Call:
@@ -276,7 +329,9 @@ def _hold(group: Group) -> Call:
 
 
 def _claim_name(group: Group) -> Call:
+    """Another process has claimed the name, and has not gone on."""
     group.client.zadd(KEYS.workers, {"a": 1})
+    group.client.set(KEYS.name_claim(GROUP, "a"), "another", px=A_MINUTE_MS)
     return lambda by: by.claim_name("a", "token")
 
 
@@ -301,12 +356,14 @@ def _takeover(group: Group) -> Call:
     hold(group, "dead")
     group.client.zadd(KEYS.workers, {"dead": 5})
     group.make_idle(HOUR_MS, *group.stream)
+    delete_while_pending(group, "dead")
     return lambda by: by.take_over("a", "dead", lease=5)
 
 
 def _claim_idle(group: Group) -> Call:
     hold(group, "official")
     group.make_idle(HOUR_MS, *group.stream)
+    delete_while_pending(group, "official")
     return lambda by: by.claim_idle("a")
 
 
@@ -357,7 +414,17 @@ def _repeat(group: Group, score: int = 1000) -> None:
 
 
 def _due_repeatables(group: Group) -> Call:
+    """Beside one without a spec, one whose time is none, and one that is paused no more."""
     _repeat(group)
+    group.client.zadd(KEYS.repeat, {"without": 5, "odd": 7.5})
+    group.client.hset(KEYS.repeat_spec("odd"), "spec", "spec")
+    group.client.zadd(KEYS.repeat_paused, {"gone": 1})
+    return lambda by: by.due_repeatables()
+
+
+def _due_repeatables_under_another(group: Group) -> Call:
+    _repeat(group)
+    group.client.set(KEYS.scheduler_lease, "another")
     return lambda by: by.due_repeatables()
 
 
@@ -426,8 +493,7 @@ def _write_events(group: Group) -> Call:
 
 
 def _write_completed(group: Group) -> Call:
-    for job in JOBS:
-        group.client.set(KEYS.result(job), b"result")
+    group.client.set(KEYS.result("alpha"), b"result")
     return lambda by: by.write_completed(*(CompletedRun(job, started=1) for job in JOBS), results=KEYS.result(""))
 
 
@@ -450,8 +516,10 @@ SCENARIOS = [
     Scenario("ack_with_result", _store_one_by_one, "one by one", best_effort=(*MARKERS, KEYS.result(""))),
     Scenario("reschedule", _reschedule, best_effort=(*MARKERS, KEYS.events)),
     Scenario("reschedule", _reschedule_both, "both at once"),
+    Scenario("reschedule", _reschedule_lost, "of which one is lost"),
     Scenario("bury", _bury, best_effort=(*MARKERS, KEYS.events)),
     Scenario("bury", _bury_both, "both at once", best_effort=(KEYS.dead_dropped,)),
+    Scenario("bury", _bury_large, "a large one beside a lost one"),
     Scenario("reschedule", _reschedule_cancelled, "of which one is cancelled", stands_on=(KEYS.cancelled,)),
     Scenario("bury", _bury_cancelled, "cancelled", best_effort=(*MARKERS, KEYS.events, KEYS.cancelled)),
     Scenario("cancel", _cancel_delayed, "delayed", best_effort=(*MARKERS, *INDEXES, KEYS.events)),
@@ -462,10 +530,14 @@ SCENARIOS = [
     Scenario("replay", _replay),
     Scenario("add", _add, best_effort=(LEDGER,)),
     Scenario("add", _add_to_a_used_slot, "to a used slot", best_effort=(LEDGER,)),
-    Scenario("add_with_options", _add_with_options, best_effort=(LEDGER,), can_repeat=False),
+    Scenario(
+        "add_with_options", _add_with_options, best_effort=(LEDGER, official_unique_key("alpha")), can_repeat=False
+    ),
+    Scenario("add_with_options", _add_delayed, "delaying", best_effort=(LEDGER,)),
     Scenario("add_with_options", _replace, "replacing", best_effort=(LEDGER,), stands_on=MARKERS),
     Scenario("promote", _promote, best_effort=(*MARKERS, *INDEXES, KEYS.events, KEYS.promoter_lease)),
     Scenario("promote", _promote_junk, "and sets aside", best_effort=(KEYS.promoter_lease,)),
+    Scenario("promote", _promote_under_another, "under another leader"),
     Scenario("move_delayed", _cancel, "cancelling", best_effort=(*MARKERS, *INDEXES)),
     Scenario("move_delayed", _postpone, "postponing"),
     Scenario("move_delayed", _run_now, "running", best_effort=(*MARKERS, *INDEXES)),
@@ -474,7 +546,7 @@ SCENARIOS = [
     Scenario("empty_stream", _empty_stream),
     Scenario("release_leader_lease", _yield),
     Scenario("claim_name", _claim_name),
-    Scenario("renew_worker_lease", _keep),
+    Scenario("renew_worker_lease", _keep, best_effort=(KEYS.worker("a"),)),
     Scenario("hold_lease", _hold, stands_on=(KEYS.workers,)),
     Scenario("release_entries", _release),
     Scenario("leave_group", _leave),
@@ -488,6 +560,7 @@ SCENARIOS = [
     Scenario("rebuild_group", _hand_over, "handing over", best_effort=(REPORTS,), stands_on=(REPORTS,)),
     Scenario("claim_held", _claim_held, stands_on=(REPORTS,)),
     Scenario("due_repeatables", _due_repeatables),
+    Scenario("due_repeatables", _due_repeatables_under_another, "under another leader"),
     Scenario("fire", _fire),
     Scenario("fire", _fire_last, "for the last time", best_effort=(KEYS.repeat_spec(""),)),
     Scenario("bury_repeatable", _set_aside, best_effort=(KEYS.repeat_spec(""),)),

@@ -65,9 +65,9 @@ if due_ms and due_ms <= 0 then
 end
 found[3] = next_ms or -1
 
+call('SET', lease, holder, 'PX', lease_ms)
 -- Best effort: the next call finds the same again.
 for _, key in ipairs(not_paused) do redis.pcall('ZREM', paused, key) end
 for key, score in pairs(new_scores) do redis.pcall('ZADD', repeats, score, key) end
 for _, key in ipairs(without_spec) do redis.pcall('ZREM', repeats, key) end
-call('SET', lease, holder, 'PX', lease_ms)
 return found
