@@ -18,6 +18,14 @@ A_MILLION = "shows only beside a million pending entries"
 NOTHING_DUE = "read_due finds no member then"
 A_MILLISECOND = "shows for a millisecond"
 SAME_END = "the error ends the script either way, before its first write"
+FIRST_ALONE = "the first alone is looked at"
+STEPS_OF_THREE = "the field that is looked for stands where steps of three meet it, too"
+STEP_IS_TWO = "the step is two"
+TWICE = "it is removed twice"
+NOT_THERE = "it removes what is not there"
+PAST = "any time that is past is now"
+MORE_WORDS = "each has more words"
+CLOCK = "no server's clock stands in the first hour of 1970"
 LATER = "the same command is refused where it is needed, and only the ends of keys have been moved by then"
 
 _FIRE_ZADD = "local refused = refusal('ZADD', repeats, 'XX', 'GT', '-inf', '')"
@@ -53,6 +61,37 @@ _TRY_REPORTS = "or refusal('PEXPIRE', reports, workers_kept_ms)"
 _TRY_IDS = "local trouble = found.err and found or refusal('XRANGE', stream, start, last, 'COUNT', 1)"
 _EXISTING = "local existing = redis.pcall('EXISTS', unpack(keys, first, last))"
 
+_LOOK_FROM = "local start = string.format('%.0f', math.max(0, from_ms))"
+_LOOK_TO = "local last = looked_from_ms < math.huge and string.format('%.0f', looked_from_ms - 1) or '+'"
+_IS_KNOWN = "local is_known = due_ms >= looked_from_ms and looked_to_ms > due_ms + 60000"
+_IS_OVER = "if is_known or now_ms > due_ms + 3600000 then return nil end"
+_DUE_BY_OURS = "return find_promoted(job_id, now_ms + redis.call('PTTL', unique) - kept_ms - 1000, now_ms), is_official"
+_DUE_BY_OFFICIAL = "return find_promoted(job_id, now_ms + redis.call('PTTL', official) - 3660000, now_ms), is_official"
+_KEYS_OF_ADD = "if only ~= '' then append_job_keys(keys, ARGV[i + 2]) else keys[#keys + 1] = index_key(ARGV[i + 2]) end"
+_TRY_ZADD_OF_DELAYED = "or refusal('ZADD', delayed, 'XX', 'GT', '-inf', 'none')"
+_MAY_XADD = "if redis.acl_check_cmd and not redis.acl_check_cmd('XADD', stream, '*', 'd', '') then"
+_OFFICIAL_MS = (
+    "local official_ms = math.min(1000 * math.max(1, math.floor((due_ms - now_ms) / 1000)) + 3600000, longest_ttl_ms)"
+)
+_SET_UNIQUE = "call('SET', unique_key(job_id), (window_ms > 0 and 'w' or '') .. location, 'PX', ttl_ms)"
+_SET_OFFICIAL = (
+    "call('SET', official_key(job_id), '1', 'PX', window_ms > 0 and math.min(window_ms, official_ms) or official_ms)"
+)
+_IS_SOONEST = (
+    "if soonest < math.huge and redis.pcall('ZCOUNT', delayed, '-inf', '(' .. string.format('%.0f', soonest)) == 0 then"
+)
+_DUE_MS = "local due_ms = due_in_ms(call('ZRANGE', repeats, 0, 0, 'WITHSCORES'), now_ms)"
+_ANOTHER_LEADS = "if leader then return {0, now_ms, left_ms, leader, was_cut, math.max(0, -(due_ms or 0))} end"
+_ARE_DUE = "if due_ms and due_ms <= 0 then"
+_LATER_ONE = "local later = call('ZRANGE', repeats, '(' .. now_ms, '+inf', 'BYSCORE', 'LIMIT', 0, 1, 'WITHSCORES')"
+_BYTES_IN_ALL = "bytes_in_all = bytes_in_all + (type(bytes) == 'number' and math.min(bytes, most_bytes) or 0)"
+_LEASE_LEFT = "if left_ms >= 0 and left_ms <= longest_ms then return left_ms, leader or 'a ' .. kind, 0 end"
+_LEASES_OVER = "local over = number_or(0, redis.pcall('ZCOUNT', workers, '-inf', '(' .. now_ms))"
+_KEYS_OF_RESCHEDULED = (
+    "if ARGV[i + 5] == '1' then append_job_keys(job_keys, ARGV[i + 4]) "
+    "else job_keys[#job_keys + 1] = index_key(ARGV[i + 4]) end"
+)
+
 EQUIVALENT: dict[tuple[str, str, str], str] = {
     (
         "add",
@@ -78,7 +117,7 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "claim_held",
         "call('XCLAIM', stream, group, consumer, 0, id, 'RETRYCOUNT', delivery, 'FORCE', 'JUSTID')",
         "0 -> 1",
-    ): "shows for a millisecond",
+    ): A_MILLISECOND,
     ("empty_stream", _FIELDS, "2 -> 3"): "the field that is looked for stands where steps of three meet it, too",
     (
         "empty_stream",
@@ -176,22 +215,102 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
     ("lib/complete_group", _TRY_ZADD_OF_LEASE, f"{_TRY_ZADD_OF_LEASE} -> "): LATER,
     ("lib/complete_group", _TRY_ZADD_OF_LEASE, _SWAPPED_FLAGS): FLAGS,
     ("lib/complete_group", _TRY_XCLAIM_TOO, "0 -> 1"): ASKS,
+    ("cancel", "if refused then return refused end", "refused -> false"): CLUSTER,
+    ("cancel", "local newest = is_lost and call('XREVRANGE', stream, '+', '-', 'COUNT', 1)[1]", "1 -> 2"): FIRST_ALONE,
+    ("read_cancellations", "local first = call('XRANGE', stream, '-', '+', 'COUNT', 1)[1]", "1 -> 2"): FIRST_ALONE,
+    (
+        "read_cancellations",
+        "redis.pcall('HDEL', notes, unpack(moot, start, math.min(start + 999, #moot)))",
+        "999 -> 1000",
+    ): TWICE,
+    ("lib/is_unread", "for i = 1, #group, 2 do", "2 -> 3"): STEPS_OF_THREE,
+    ("lib/find_unique", _LOOK_FROM, "0 -> 1"): CLOCK,
+    ("lib/find_unique", _LOOK_FROM, "0, from_ms -> from_ms, 0"): SYMMETRIC,
+    ("lib/find_unique", _LOOK_TO, "- -> +"): SLOWER,
+    ("lib/find_unique", "local page = redis.call('XRANGE', stream, start, last, 'COUNT', 10)", "10 -> 11"): SLOWER,
+    ("lib/find_unique", _IS_KNOWN, "> -> >="): A_MILLISECOND,
+    ("lib/find_unique", _IS_KNOWN, "60000 -> 60001"): A_MILLISECOND,
+    ("lib/find_unique", _IS_OVER, "> -> >="): A_MILLISECOND,
+    ("lib/find_unique", _IS_OVER, "3600000 -> 3600001"): A_MILLISECOND,
+    ("lib/find_unique", _DUE_BY_OURS, "1000 -> 1001"): A_MILLISECOND,
+    ("lib/find_unique", _DUE_BY_OFFICIAL, "3660000 -> 3660001"): A_MILLISECOND,
+    ("lib/find_unique", "if entry_id then", "entry_id -> true"): "XRANGE without an id is refused, and finds nothing",
+    ("lib/server_refusal_of_add", _KEYS_OF_ADD, "only ~= '' -> true"): "it touches keys that need not be touched",
+    ("lib/server_refusal_of_add", _TRY_ZADD_OF_DELAYED, _SWAPPED_FLAGS): FLAGS,
+    ("lib/server_refusal_of_add", _TRY_ZADD_OF_DELAYED, "'none' -> ''"): ASKS,
+    ("lib/server_refusal_of_add", "local is_alone = #ARGV < first_job + words_a_job", "< -> <="): MORE_WORDS,
+    ("lib/server_refusal_of_add", _MAY_XADD, "'*' -> ''"): ASKS,
+    ("lib/server_refusal_of_add", _MAY_XADD, "'*', 'd' -> 'd', '*'"): ASKS,
+    ("lib/server_refusal_of_add", _MAY_XADD, "'d' -> ''"): ASKS,
+    ("lib/server_refusal_of_add", _MAY_XADD, "'d', '' -> '', 'd'"): ASKS,
+    ("lib/add_unless_taken", "if found and only == 'replace' then due_ms = found.due_ms or 0 end", "0 -> 1"): PAST,
+    ("lib/store_job", "soonest = math.min(soonest, due_ms)", "soonest, due_ms -> due_ms, soonest"): SYMMETRIC,
+    ("lib/store_job", _SET_UNIQUE, "0 -> 1"): "it shows for a window of a millisecond",
+    ("lib/store_job", _OFFICIAL_MS, "3600000 -> 3600001"): A_MILLISECOND,
+    ("lib/store_job", _SET_OFFICIAL, "window_ms, official_ms -> official_ms, window_ms"): SYMMETRIC,
+    ("lib/store_job", "elseif is_official then", "is_official -> true"): NOT_THERE,
+    ("add_with_options", "local due_ms, relative = 0, string.match(ARGV[i + 3], '^%+(%d+)$')", "0 -> 1"): PAST,
+    ("add_with_options", _IS_SOONEST, "'-inf' -> ''"): NO_SCORE,
+    ("due_repeatables", _DUE_MS, "0 -> 1"): FIRST_ALONE,
+    ("due_repeatables", _ANOTHER_LEADS, "0 -> 1"): "if nothing is stored, nothing is overdue",
+    ("due_repeatables", _ARE_DUE, "due_ms and due_ms <= 0 -> true"): SLOWER,
+    ("due_repeatables", _ARE_DUE, "and due_ms <= 0 -> "): SLOWER,
+    ("due_repeatables", _ARE_DUE, "<= -> <"): A_MILLISECOND,
+    ("due_repeatables", _ARE_DUE, "0 -> 1"): SLOWER,
+    ("due_repeatables", _LATER_ONE, "'(' -> ''"): A_MILLISECOND,
+    ("due_repeatables", _LATER_ONE, "1 -> 2"): FIRST_ALONE,
+    ("due_repeatables", "if is_elsewhere(bytes) then return bytes end", "is_elsewhere(bytes) -> false"): CLUSTER,
+    ("due_repeatables", _BYTES_IN_ALL, "bytes, most_bytes -> most_bytes, bytes"): SYMMETRIC,
+    ("due_repeatables", "if i > 1 and bytes_in_all > most_bytes_in_all then", "1 -> 2"): STEP_IS_TWO,
+    ("due_repeatables", "if whole ~= tonumber(score) then", "whole ~= tonumber(score) -> true"): SLOWER,
+    ("lib/other_leader", _LEASE_LEFT, ">= -> >"): A_MILLISECOND,
+    ("renew_worker_lease", "or refusal('XCLAIM', stream, group, consumer, 0, '0-0', 'JUSTID')", "0 -> 1"): ASKS,
+    ("renew_worker_lease", "if #mine > 0 then", "#mine > 0 -> true"): "XCLAIM without ids claims nothing",
+    ("renew_worker_lease", "if #mine > 0 then", "> -> >="): "XCLAIM without ids claims nothing",
+    ("renew_worker_lease", "redis.call('XCLAIM', stream, group, consumer, 0, unpack(mine))", "0 -> 1"): A_MILLISECOND,
+    ("renew_worker_lease", _LEASES_OVER, "'-inf' -> ''"): NO_SCORE,
+    ("renew_worker_lease", _LEASES_OVER, "'(' -> ''"): A_MILLISECOND,
+    (
+        "renew_worker_lease",
+        "local is_paused = number_or(-1, redis.pcall('EXISTS', paused))",
+        "1 -> 2",
+    ): "any number below 0 says that it is not known",
+    (
+        "renew_worker_lease",
+        "local has_cancellations = number_or(-1, redis.pcall('EXISTS', cancelled))",
+        "1 -> 2",
+    ): "any number below 0 says that it is not known",
+    ("reschedule", "while i <= #ARGV do", "<= -> <"): MORE_WORDS,
+    (
+        "reschedule",
+        "if held and has_notes then cancelled, unknown = is_cancelled(notes, id, ARGV[i + 4]) end",
+        "and has_notes -> ",
+    ): SLOWER,
+    ("reschedule", "if words > 0 then event_words[id] = {i + 7, i + 6 + words} end", "0 -> 1"): MORE_WORDS,
+    ("reschedule", _KEYS_OF_RESCHEDULED, "ARGV[i + 5] == '1' -> true"): "it touches keys that need not be touched",
 }
 
 SORTED = frozenset(
     (
         "add",
+        "add_with_options",
         "bury_repeatable",
         "claim_held",
         "empty_stream",
         "fire",
         "hold_lease",
+        "lib/add_unless_taken",
+        "lib/complete_group",
+        "lib/due_in",
+        "lib/find_unique",
         "lib/is_held",
         "lib/most_for_heir",
         "lib/read_due",
         "lib/read_unique_keys",
         "lib/remove_due",
         "lib/remove_moved",
+        "lib/remove_waiting",
+        "lib/server_refusal_of_add",
         "lib/touch",
         "lib/unfinished_group",
         "move_repeatable",

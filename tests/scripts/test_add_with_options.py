@@ -431,20 +431,24 @@ class TestSearch:
     def test_nothing_is_read_any_more_behind_the_end_of_the_search(self, group: Group) -> None:
         """The first job uses it up; the second was due before, when nothing was added."""
         from_ms = group.now_ms - 300_000
-        for count, answers in ((1999, "nn"), (2000, "dd")):
+        for count, answers, pages in ((1999, "nn", 201), (2000, "dd", 200)):
             fill(group, count, from_ms)
             leave_key(group, "job", due_ms=from_ms - 10_000)
             leave_key(group, "earlier", due_ms=from_ms - 200_000)
+            group.client.config_resetstat()
             assert group.add_with_options(only(b"x"), only(b"y", job_id="earlier")) == answers
+            assert reads_of_stream(group) == pages + 1  # one to see whether it is refused
 
     def test_no_byte_is_read_any_more_behind_the_end_of_the_search(self, group: Group) -> None:
         from_ms = group.now_ms - 300_000
-        for size, answers in ((2**21 - 1, "nn"), (2**21, "dd")):
+        for size, answers, pages in ((2**21 - 1, "nn", 2), (2**21, "dd", 1)):
             group.client.delete(KEYS.stream)
             group.client.xadd(KEYS.stream, {"d": bytes(size)}, f"{from_ms}-1")
             leave_key(group, "job", due_ms=from_ms - 10_000)
             leave_key(group, "earlier", due_ms=from_ms - 200_000)
+            group.client.config_resetstat()
             assert group.add_with_options(only(b"x"), only(b"y", job_id="earlier")) == answers
+            assert reads_of_stream(group) == pages + 1
 
     def test_a_second_search_leaves_no_millisecond_out(self, group: Group) -> None:
         from_ms = group.now_ms - 300_000

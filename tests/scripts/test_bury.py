@@ -13,6 +13,7 @@ from tests.scripts.group import (
     GROUP,
     HEIR,
     KEYS,
+    REPORTS,
     Group,
     Hold,
     index_key,
@@ -192,6 +193,17 @@ def test_10_000_jobs_are_buried_in_batches(group: Group) -> None:
         assert group.bury("a", *((entry_id, letter(b"x")) for entry_id in batch)) == 1000
     assert (group.stream, group.holds) == ([], {})
     assert group.client.xlen(KEYS.dead) == 10_000
+
+
+def test_a_lost_entry_is_an_error_while_the_group_is_not_complete(group: Group) -> None:
+    """It may become this worker's again."""
+    held, lost = group.deliver_to("a", 2)
+    group.steal(lost, "b")
+    group.client.hset(REPORTS, "start", "-")
+    with pytest.raises(redis.ResponseError, match="NOGROUP"):
+        group.bury("a", (held, [b"d", b"x"]), (lost, [b"d", b"y"]))
+    assert group.letters == []
+    assert group.bury("a", (held, [b"d", b"x"])) == 1
 
 
 class TestUniquenessKey:

@@ -43,6 +43,16 @@ class TestDue:
             store(group, "nightly", retry=retry)
             assert group.due_repeatables().specs[0][4] == b""
 
+    def test_a_count_of_more_than_20_digits_is_not_sent(self, group: Group) -> None:
+        for fired, sent in (("9" * 20, b"9" * 20), ("9" * 21, b"too long"), ("9" * 5000, b"too long")):
+            store(group, "nightly", fired=fired)
+            assert group.due_repeatables().specs[0][3] == sent
+
+    def test_an_override_of_10_000_bytes_is_none(self, group: Group) -> None:
+        for size, sent in ((9999, b"x" * (9999 - 40)), (10_000, b"")):
+            store(group, "nightly", retry=sha(b"spec") + "x" * (size - 40))
+            assert group.due_repeatables().specs[0][4] == sent
+
     def test_the_servers_time_comes_along(self, group: Group) -> None:
         before = group.now_ms
         assert before <= group.due_repeatables().now_ms <= group.now_ms
@@ -195,6 +205,15 @@ class TestBytes:
         due = group.due_repeatables(all_bytes=250)
         assert (keys_of(due), due.next_ms) == ([b"0", b"1"], 0)
 
+    def test_the_bound_counts_each_byte_of_the_specs_and_nothing_else(self, group: Group) -> None:
+        store(group, "0", -100, b"x" * 10)
+        store(group, "1", -90)
+        group.client.delete(KEYS.repeat_spec("1"))
+        group.client.set(KEYS.repeat_spec("1"), "a string")
+        store(group, "2", -80, b"x" * 10)
+        assert keys_of(group.due_repeatables(all_bytes=20)) == [b"0", b"1", b"2"]
+        assert keys_of(group.due_repeatables(all_bytes=19)) == [b"0", b"1"]
+
     def test_the_first_comes_in_any_case(self, group: Group) -> None:
         for number in range(2):
             store(group, str(number), number - 100, b"x" * 100)
@@ -264,6 +283,12 @@ class TestLease:
         assert group.due_repeatables("b", longest_ms=20).leader == b"a hash"
         group.wait_ms(30)
         assert group.due_repeatables("b").leads == 1
+
+    def test_a_lease_of_another_type_with_an_end_is_named_by_its_type(self, group: Group) -> None:
+        group.client.hset(KEYS.scheduler_lease, "a", "hash")
+        group.client.pexpire(KEYS.scheduler_lease, HOUR_MS)
+        due = group.due_repeatables("b", longest_ms=HOUR_MS)
+        assert (due.leads, due.leader, due.was_cut) == (0, b"a hash", 0)
 
 
 class TestTrouble:

@@ -255,6 +255,17 @@ def test_the_script_touches_only_its_own_keys(group: Group) -> None:
     assert group.keys == {KEYS.stream, KEYS.delayed, index_key("job")}
 
 
+def test_a_lost_entry_is_an_error_while_the_group_is_not_complete(group: Group) -> None:
+    """It may become this worker's again."""
+    held, lost = group.deliver_to("a", 2)
+    group.steal(lost, "b")
+    group.client.hset(REPORTS, "start", "-")
+    with pytest.raises(redis.ResponseError, match="NOGROUP"):
+        group.reschedule("a", (held, 5, b"held"), (lost, 5, b"lost"))
+    assert group.delayed == {}
+    assert group.reschedule("a", (held, 5, b"held")) == 1
+
+
 class TestIndex:
     def test_the_job_can_be_found_by_its_id_while_it_waits(self, group: Group) -> None:
         (entry_id,) = group.deliver_to("a")
@@ -429,6 +440,14 @@ class TestCancelled:
         (entry_id,) = group.deliver_to("a")
         group.client.hset(KEYS.cancelled, "id job", "what?")
         assert group.reschedule("a", (entry_id, 5000, b"member"), job_id="job") == 1
+
+    def test_a_run_that_has_lost_its_entry_is_not_cancelled(self, group: Group) -> None:
+        (entry_id,) = group.deliver_to("a")
+        group.client.hset(KEYS.cancelled, entry_id, "1")
+        group.steal(entry_id, "b")
+        group.reschedule("a", (entry_id, 5000, b"member"))
+        assert group.settled is not None
+        assert group.settled.answers == b"0"
 
     def test_notes_of_another_type_are_none(self, group: Group) -> None:
         (entry_id,) = group.deliver_to("a")

@@ -40,18 +40,19 @@ for _, key in ipairs(some_paused.err and {} or some_paused) do
   end
 end
 
-local found, bytes_in_all, next_ms = {1, now_ms, -1}, 0, due_ms
+local found, bytes_in_all = {1, now_ms, due_ms or -1}, 0
 if due_ms and due_ms <= 0 then
   local due = call('ZRANGE', repeats, '-inf', now_ms, 'BYSCORE', 'LIMIT', 0, batch, 'WITHSCORES')
-  next_ms = due_in_ms(call('ZRANGE', repeats, '(' .. now_ms, '+inf', 'BYSCORE', 'LIMIT', 0, 1, 'WITHSCORES'), now_ms)
-  if #due >= 2 * batch then next_ms = 0 end
+  local later = call('ZRANGE', repeats, '(' .. now_ms, '+inf', 'BYSCORE', 'LIMIT', 0, 1, 'WITHSCORES')
+  found[3] = due_in_ms(later, now_ms) or -1
+  if #due >= 2 * batch then found[3] = 0 end
   for i = 1, #due, 2 do
     local key, score = due[i], due[i + 1]
     local bytes = redis.pcall('HSTRLEN', spec_key(key), 'spec')
     if is_elsewhere(bytes) then return bytes end
     bytes_in_all = bytes_in_all + (type(bytes) == 'number' and math.min(bytes, most_bytes) or 0)
     if i > 1 and bytes_in_all > most_bytes_in_all then
-      next_ms = 0
+      found[3] = 0
       break
     end
     local whole = math.max(0, math.floor(tonumber(score)))
@@ -63,7 +64,6 @@ if due_ms and due_ms <= 0 then
     if reply then found[#found + 1] = reply else without_spec[#without_spec + 1] = key end
   end
 end
-found[3] = next_ms or -1
 
 call('SET', lease, holder, 'PX', lease_ms)
 -- Best effort: the next call finds the same again.

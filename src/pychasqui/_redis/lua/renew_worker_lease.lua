@@ -24,16 +24,11 @@ local record, record_kept_ms = ARGV[5], ARGV[6]
 -- include lib/unfinished_group.lua
 -- include lib/server_time.lua
 
-local first = redis.pcall('XPENDING', stream, group, '-', '+', 1)
-if first.err and string.find(first.err, 'NOGROUP', 1, true) then return first end
-local unfinished = unfinished_group(reports, group)
-if unfinished then return unfinished end
-
--- Whatever could be refused must be refused before the lease is renewed. PEXPIRE comes first: it needs no memory, and what
--- follows a write passes without memory: a full server must not end a lease.
-local refused = refusal('PEXPIRE', workers, workers_kept_ms)
-  or refusal('ZADD', workers, 'XX', 'GT', '-inf', consumer)
+-- Whatever could be refused must be refused before the lease is renewed. XCLAIM and PEXPIRE come first: they need no memory,
+-- and what follows a write passes without memory: a full server must not end a lease.
+local refused = unfinished_group(reports, group)
   or refusal('XCLAIM', stream, group, consumer, 0, '0-0', 'JUSTID')
+  or refusal('PEXPIRE', workers, workers_kept_ms)
 if refused then return refused end
 local now_ms = server_time_ms(math.floor)
 redis.call('ZADD', workers, now_ms + lease_ms, consumer)

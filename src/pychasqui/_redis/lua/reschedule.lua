@@ -35,15 +35,14 @@ local call, pcall = redis.call, redis.pcall
 -- include lib/write_events.lua
 -- include lib/remove_moved.lua
 
-local has_notes = pcall('EXISTS', notes)
-if type(has_notes) == 'table' then return has_notes end
+local has_notes = call('EXISTS', notes) == 1
 local ours, answers, job_keys, event_words, has_lost, i = {}, {}, {}, {}, false, 6
 while i <= #ARGV do
   local id, words = ARGV[i], tonumber(ARGV[i + 6])
   local held, trouble = is_held(stream, group, consumer, id, tonumber(ARGV[i + 1]))
   if trouble then return trouble end
   local cancelled, unknown
-  if held and has_notes == 1 then cancelled, unknown = is_cancelled(notes, id, ARGV[i + 4]) end
+  if held and has_notes then cancelled, unknown = is_cancelled(notes, id, ARGV[i + 4]) end
   if unknown then return unknown end
   if cancelled then
     answers[#answers + 1] = 'c'
