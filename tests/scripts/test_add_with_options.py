@@ -428,7 +428,7 @@ class TestSearch:
         group.client.xadd(KEYS.stream, {"d": envelope("job")})
         assert group.add_with_options(only(b"second", "replace")) == "d"
 
-    def test_nothing_is_read_any_more_behind_the_end_of_the_search(self, group: Group) -> None:
+    def test_a_later_job_reads_no_entry_behind_the_end_of_the_search(self, group: Group) -> None:
         """The first job uses it up; the second was due before, when nothing was added."""
         from_ms = group.now_ms - 300_000
         for count, answers, pages in ((1999, "nn", 201), (2000, "dd", 200)):
@@ -439,7 +439,7 @@ class TestSearch:
             assert group.add_with_options(only(b"x"), only(b"y", job_id="earlier")) == answers
             assert reads_of_stream(group) == pages + 1  # one to see whether it is refused
 
-    def test_no_byte_is_read_any_more_behind_the_end_of_the_search(self, group: Group) -> None:
+    def test_a_later_job_reads_no_byte_behind_the_end_of_the_search(self, group: Group) -> None:
         from_ms = group.now_ms - 300_000
         for size, answers, pages in ((2**21 - 1, "nn", 2), (2**21, "dd", 1)):
             group.client.delete(KEYS.stream)
