@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
+
+HAS_PROC = Path("/proc/self/stat").exists()
 
 
 @dataclass(frozen=True)
@@ -19,6 +23,8 @@ def all_processes() -> list[Process]:
 
     Until its exec, a process shows the command of its parent, and for a moment none.
     """
+    if HAS_PROC:  # less than half of what a start of ps costs
+        return _read(int(name) for name in os.listdir("/proc") if name.isdigit())
     table = subprocess.run(
         # -ww: where COLUMNS is set, ps would cut the commands to that width.
         ["ps", "-A", "-ww", "-o", "pid=", "-o", "ppid=", "-o", "stat=", "-o", "args="],
@@ -30,13 +36,28 @@ def all_processes() -> list[Process]:
     return [Process(int(row[0]), int(row[1]), row[3]) for row in rows if len(row) == 4 and not row[2].startswith("Z")]
 
 
+def _read(pids: Iterable[int]) -> list[Process]:
+    """Those of these that run, from /proc."""
+    found = []
+    for pid in pids:
+        try:
+            with open(f"/proc/{pid}/stat", "rb", buffering=0) as stat, open(f"/proc/{pid}/cmdline", "rb") as line:
+                state, parent = stat.read(4096).rpartition(b")")[2].split()[:2]
+                command = line.read().rstrip(b"\0").replace(b"\0", b" ").decode(errors="replace")
+        except OSError:  # it has ended
+            continue
+        if command and state not in (b"Z", b"X"):
+            found.append(Process(pid, int(parent), command))
+    return found
+
+
 def children_of(pid: int) -> list[Process]:
     return [process for process in all_processes() if process.parent == pid]
 
 
 def still_running(processes: Iterable[Process]) -> list[Process]:
     pids = {process.pid for process in processes}
-    return [process for process in all_processes() if process.pid in pids]
+    return _read(pids) if HAS_PROC else [process for process in all_processes() if process.pid in pids]
 
 
 def mentioning(text: str) -> list[Process]:

@@ -13,7 +13,7 @@ the official package                    tests/interop/test_delayed.py
 from __future__ import annotations
 
 import asyncio
-import sys
+import os
 import time
 from collections.abc import AsyncIterator, Callable
 from datetime import timedelta
@@ -24,7 +24,7 @@ import pytest
 
 from pychasqui import InvalidArgument, Job, Queue, QueueFull, RetryPolicy, UnrecoverableError, Worker
 from tests.support.gate import Gate
-from tests.support.server import PROJECT
+from tests.support.programs import start_program
 from tests.support.streams import Stream
 from tests.support.waiting import eventually
 
@@ -414,22 +414,15 @@ class TestProcesses:
 
 async def added_by(redis_url: str, queue_name: str, *, processes: int, each: int) -> int:
     """The number of producers whose job was new."""
-    pipe = asyncio.subprocess.PIPE
+    go_on, go = os.pipe()
     running = [
-        await asyncio.create_subprocess_exec(
-            *(sys.executable, "-c", PROGRAM, redis_url, queue_name, str(number * each), str(each)),
-            stdin=pipe,
-            stdout=pipe,
-            cwd=PROJECT,
-        )
+        await start_program(PROGRAM, redis_url, queue_name, str(number * each), str(each), stdin=go_on)
         for number in range(processes)
     ]
+    os.close(go_on)
     for process in running:
-        assert process.stdout
         assert await process.stdout.readline() == b"ready\n"
-    for process in running:
-        assert process.stdin
-        process.stdin.write(b"go\n")
+    os.close(go)  # the end of the input of all
     said = [(await process.communicate())[0] for process in running]
     assert [process.returncode for process in running] == [0] * processes
     return sum(int(text) for text in said)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import sys
 from collections import Counter
 from functools import partial
 from typing import Any
@@ -16,7 +15,7 @@ from pychasqui import Queue, Worker
 from tests.interop.official import Official
 from tests.interop.runs import Handler
 from tests.interop.wire import Wire
-from tests.support.server import PROJECT
+from tests.support.programs import start_program
 from tests.support.waiting import eventually
 
 ROUNDS, IDS = 8, 60
@@ -40,20 +39,16 @@ class Ours:
         self._listening: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        self._process = await asyncio.create_subprocess_exec(
-            sys.executable, "-c", self._program, cwd=PROJECT, stdout=asyncio.subprocess.PIPE
-        )
+        self._process = await start_program(self._program)
         self._listening = asyncio.create_task(self._listen())
 
     async def kill(self) -> None:
-        if self._process.returncode is None:
-            self._process.kill()
-        await self._process.wait()
+        self._process.kill()
         if self._listening is not None:
             await self._listening
+        await self._process.end()
 
     async def _listen(self) -> None:
-        assert self._process.stdout is not None
         while (line := await self._process.stdout.readline()).endswith(b"\n"):  # the last may be cut off by the kill
             self.ran.append(line.decode().split()[1])
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 import time
 from collections import Counter
 from functools import partial
@@ -15,7 +14,8 @@ from pychasqui import Job, Queue, Worker
 from tests.interop.official import Official
 from tests.interop.runs import Handler
 from tests.interop.wire import Wire, nothing_left
-from tests.support.server import PROJECT, RedisServer
+from tests.support.programs import start_program
+from tests.support.server import RedisServer
 from tests.support.waiting import eventually
 
 FOREVER = 3600.0
@@ -110,7 +110,7 @@ class TestKilled:
             "async def handle(job): await asyncio.sleep(3600)\n"
             f"asyncio.run(Worker({queue_name!r}, handle, redis_url={redis_url!r}, concurrency=10).run())\n"
         )
-        worker = await asyncio.create_subprocess_exec(sys.executable, "-c", program, cwd=PROJECT)
+        worker = await start_program(program)
         jobs = await queue.add_bulk({"name": "n", "data": n} for n in range(10))
 
         async def held() -> bool:
@@ -119,8 +119,7 @@ class TestKilled:
         try:
             await eventually(held)
         finally:
-            worker.kill()
-            await worker.wait()
+            await worker.end()
         killed_at = time.time()
         await official.work(claim_min_idle_ms=1000)
         await eventually(lambda: len(official.ended) == 10)
@@ -170,12 +169,11 @@ class TestTakenName:
             f"worker = Worker({queue_name!r}, handle, redis_url={redis_url!r}, consumer_id='pod-0', lease_ms=1000)\n"
             "asyncio.run(worker.run())\n"
         )
-        worker = await asyncio.create_subprocess_exec(sys.executable, "-c", program, cwd=PROJECT)
+        worker = await start_program(program)
         try:
             await eventually(lambda: official._is_reading("pod-0"))
         finally:
-            worker.kill()
-            await worker.wait()
+            await worker.end()
         await asyncio.sleep(1.1)  # until its lease is over
         await official.work(consumer_id="pod-0", lasts_s=4.0, concurrency=50)
         jobs = await queue.add_bulk({"name": "n", "data": n} for n in range(50))

@@ -2,8 +2,9 @@
 
 A start of Python with the imports takes ten times as long as most programs of the tests. Imports nothing of the suite,
 so that any interpreter can run it. Its arguments are the number of a socket, and the modules to import. An order over
-the socket has the program, its arguments, its folder and its environment as JSON, and four descriptors: standard input,
-output and error, and one that gets the number of the process and, when it has ended, its exit code.
+the socket has the program, its arguments, its folder, its environment and whether it leads a session as JSON, and four
+descriptors: standard input, output and error, and one that gets the number of the process and, when it has ended, its
+exit code.
 """
 
 from __future__ import annotations
@@ -84,10 +85,14 @@ def become(order: dict[str, Any], streams: list[int]) -> None:
     for stream in streams:
         if stream > 2:
             os.close(stream)
+    if order["leads_session"]:
+        os.setsid()
     os.chdir(order["folder"])
     os.environ.clear()
     os.environ.update(order["environment"])
     sys.argv = [order["program"], *order["arguments"]]
+    if order["program"] == "-c":
+        order["code"] = sys.argv.pop(1)
     sys.stdin, sys.stdout, sys.stderr = (standard_stream(number) for number in range(3))
 
 
@@ -100,8 +105,11 @@ def standard_stream(number: int) -> io.TextIOWrapper:
     return io.TextIOWrapper(buffer, errors=errors, line_buffering=number == 2)
 
 
-def run(program: str) -> None:
-    if program.endswith(".py"):
+def run(order: dict[str, Any]) -> None:
+    program = order["program"]
+    if program == "-c":  # in this module, whose names live until the interpreter ends
+        exec(order["code"], globals())
+    elif program.endswith(".py"):
         runpy.run_path(program, run_name="__main__")
     else:
         runpy.run_module(program, run_name="__main__")
@@ -111,4 +119,4 @@ if __name__ == "__main__":
     import_all(sys.argv[2:])
     wanted = serve(socket.socket(fileno=int(sys.argv[1])))
     if wanted is not None:
-        run(wanted["program"])
+        run(wanted)

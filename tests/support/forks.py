@@ -70,13 +70,18 @@ class ForkServer:
         stderr: int = 2,
         folder: Path = PROJECT,
         environment: Mapping[str, str] | None = None,
+        leads_session: bool = False,
     ) -> ForkedProcess:
-        """Starts a file, or a module as by `python -m`, with these descriptors, which stay open here."""
+        """Starts a file, a module as by `python -m`, or code as by `python -c`, with these descriptors.
+
+        They stay open here.
+        """
         order = {
             "program": str(program),
             "arguments": arguments,
             "folder": str(folder),
             "environment": dict(os.environ if environment is None else environment),
+            "leads_session": leads_session,
         }
         reports, theirs = os.pipe()
         socket.send_fds(self._line, [json.dumps(order).encode()], [stdin, stdout, stderr, theirs])
