@@ -17,7 +17,7 @@ from hypothesis import settings
 from pychasqui import Queue
 from pychasqui._redis.server_checks import SILENCED_BY
 from pychasqui.errors import ServerNotFound
-from tests.support import few_rights
+from tests.support import few_rights, temporary
 from tests.support.leaks import leaked_keys
 from tests.support.proxy import Proxy
 from tests.support.server import PROJECT, RedisServer, describe, server_binary
@@ -38,6 +38,27 @@ FAILED = pytest.StashKey[bool]()
 
 if few_rights.IS_ON:
     few_rights.install()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):  # processes that this one starts for tests use its folder
+        temporary.use_one_folder(config)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if session.testsfailed:
+        session.config.stash[FAILED] = True
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if temporary.FOLDER not in config.stash:
+        return
+    if FAILED in config.stash:
+        print(f"\nthe temporary files are in {config.stash[temporary.FOLDER]}")
+    else:
+        temporary.remove_folder(config)
 
 
 def pytest_report_header() -> str:

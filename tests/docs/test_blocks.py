@@ -14,6 +14,7 @@ import pytest
 
 import pychasqui
 from tests.docs.blocks import DOCS, PageRun, blocks_of, pages, read_command
+from tests.support.temporary import short_folder
 
 PAGES = pages()
 RUN = [path for path, text in PAGES.items() if {"python", "console"} & {block.language for block in blocks_of(text)}]
@@ -40,7 +41,7 @@ NEEDS = {
 def test_the_blocks_of_a_page_run(path: str, redis_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if missing := [name for name in NEEDS.get(path, ()) if find_spec(name) is None]:
         pytest.skip(f"{missing[0]} is not installed: pip install --group test")
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_DATA_HOME", str(short_folder()))
     page = PageRun(tmp_path, redis_url, read_names())
     try:
         page.run(blocks_of(PAGES[path]))

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.temporary import short_folder
+
 ROOT = Path(__file__).parents[2]
 BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -21,9 +23,9 @@ SHELL = [line.partition("#")[0].strip() for language, code in BLOCKS if language
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> dict[str, str]:
+def home() -> dict[str, str]:
     """A home of its own, so that embedded:// starts a server of its own."""
-    return {**os.environ, "XDG_DATA_HOME": str(tmp_path), "CHASQUI_EMBEDDED_LINGER_MS": "100"}
+    return {**os.environ, "XDG_DATA_HOME": str(short_folder()), "CHASQUI_EMBEDDED_LINGER_MS": "100"}
 
 
 def test_the_readme_opens_with_how_to_install_the_package() -> None:

@@ -15,11 +15,13 @@ import redis
 import redis.asyncio
 
 from pychasqui._core import clock
+from pychasqui.embedded import LONGEST_SOCKET_PATH
 from tests.support.cases import in_one_test
 from tests.support.clock import FakeClock
 from tests.support.leaks import leaked_keys
 from tests.support.proxy import Proxy, _Frames
 from tests.support.server import PROJECT, RedisServer
+from tests.support.temporary import short_folder
 from tests.support.waiting import eventually
 
 
@@ -339,3 +341,16 @@ def test_every_case_that_fails_in_one_test_is_named() -> None:
     assert str(failure.value).startswith("2 cases fail:\nnumber=1, word='a': AssertionError: 1 cases fail:\nlimit=0: ")
     assert "number=3, word='c'" in str(failure.value)
     assert "number=2" not in str(failure.value)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the system's folder for temporary files has a long name")
+@pytest.mark.parametrize("folder", ("tmp_path", "short_folder"))
+def test_no_folder_of_a_test_is_so_long_that_an_embedded_server_leaves_one_in_tmp(
+    folder: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    longest = "x" * 31  # pytest's name of a test's folder
+    if folder == "tmp_path":
+        path = tmp_path_factory.getbasetemp() / longest / "embedded" / "redis.sock"
+    else:
+        path = short_folder() / "chasqui" / "embedded" / f"{longest}-01234567" / "redis.sock"
+    assert len(os.fsencode(path)) <= LONGEST_SOCKET_PATH
