@@ -54,11 +54,11 @@ class JobCanceller:
     async def _find_entry_id(self, job_id: str, born_ms: int | None) -> tuple[str, bool]:
         """Returns the id of the job's entry, "" if it was not found, and whether it would have been."""
         finder = self._session().job_finder
-        page = await finder.first_entries("-", SEARCHED)
+        page = await finder.read_first_entries("-", SEARCHED)
         entry = find_entry(page, job_id)
         is_all_seen = len(page) < SEARCHED
         if entry is None and born_ms is not None and not is_all_seen:
-            entry = await finder.find_near(lambda page: find_entry(page, job_id), born_ms)
+            entry = await finder.find_entry_added_at(lambda page: find_entry(page, job_id), born_ms)
         return "" if entry is None else entry[0].decode(), is_all_seen
 
     async def _send_cancel(self, job_id: str, entry_id: str = "", *, is_lost: bool = False) -> CancelAnswer:

@@ -81,7 +81,7 @@ class DeadLetters:
 
     async def _read_entries_by_id(self, ids: frozenset[str]) -> AsyncIterator[Entry]:
         for dlq_id in sorted(ids, key=_parse_letter_id):
-            for entry in await self._broker().page(dlq_id, dlq_id, 1):
+            for entry in await self._broker().read_page(dlq_id, dlq_id, 1):
                 yield entry
 
     async def _read_matching_entries(self, chosen: Filter, after: str) -> AsyncIterator[Entry]:
@@ -89,11 +89,11 @@ class DeadLetters:
         if after and (chosen.since is None or _parse_letter_id(after) > _parse_letter_id(start)):
             start = f"({after}"
         # The end is fixed before the first page: a replay may produce new letters as fast as they are read.
-        end = await self._broker().newest_id()
+        end = await self._broker().read_newest_id()
         if chosen.until is not None:
             end = min(end, f"{max(0, _to_epoch_ms(chosen.until) - 1)}-{MAX_U64}", key=_parse_letter_id)
         count = FIRST_PAGE
-        while entries := await self._broker().page(start, end, count):
+        while entries := await self._broker().read_page(start, end, count):
             for entry in entries:
                 yield entry
             last = entries[-1][0].decode()
@@ -123,7 +123,7 @@ class DeadLetters:
 
     async def dropped(self) -> int:
         """Returns how many letters were dropped because the stream of dead letters was full."""
-        return await self._broker().dropped()
+        return await self._broker().read_dropped_count()
 
     async def replay(
         self,

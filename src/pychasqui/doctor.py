@@ -64,7 +64,7 @@ class Doctor(ServerSession):
         """Looks at the server's version, persistence, eviction policy, memory, connections and clock."""
         clock = await self._broker.compare_clocks()  # the first call, which makes the connection
         found = list(_judge_version(self._broker))
-        info = await self._broker.info()
+        info = await self._broker.read_info()
         if info is None:
             text = "this user may not call INFO, so persistence, eviction and memory are unknown"
             found.append(Finding("server", "settings", "warning", text, "allow the user INFO: ACL SETUSER name +info"))

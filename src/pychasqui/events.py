@@ -74,7 +74,7 @@ class QueueEvents:
         )
         # A blocked read holds its connection, so the timeout is the blocking time and two seconds more.
         keys = Keys(queue_name)
-        broker = self._connector.broker(keys, timeout_s=self._block_ms / 1000 + 2.0)
+        broker = self._connector.make_broker(keys, timeout_s=self._block_ms / 1000 + 2.0)
         self._use_broker(EventsBroker(broker, keys))
 
     def _use_broker(self, broker: EventsBroker) -> None:
@@ -157,7 +157,7 @@ class QueueEvents:
             self._reading.cancel()
         await self._broker.close()
         if self._connector is not None:
-            self._connector.leave()
+            self._connector.leave_embedded_server()
 
     async def __aenter__(self) -> Self:
         if self._is_closed:
@@ -173,7 +173,7 @@ class QueueEvents:
     async def start(self) -> None:
         """Finds the position of "$", so that no event from now on is missed. The first read does this as well."""
         if self._after == "$":
-            self._after = await self._broker.last_event_id()
+            self._after = await self._broker.read_newest_event_id()
 
     async def _read_into_inbox(self) -> None:
         """Reads events into the inbox; it may stay empty."""
@@ -203,7 +203,7 @@ class QueueEvents:
         That stream was deleted and made again. Without this, no event would be read until ids pass the old one.
         """
         try:
-            last = await self._broker.last_generated_id()
+            last = await self._broker.read_last_generated_id()
         except RedisTrouble:  # the next read gets the same error, or this user may not send the command
             return
         if last is not None and read_entry_id(last) < read_entry_id(self._after):

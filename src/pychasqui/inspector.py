@@ -111,7 +111,7 @@ class Inspector:
         indexed = await broker.find_unique_entry(job_id)
         entry = None if indexed is None else find_entry([indexed], job_id)
         if entry is None:
-            entry = find_entry(await broker.read_delivered(SEARCHED), job_id)
+            entry = find_entry(await broker.read_delivered_entries(SEARCHED), job_id)
         if entry is None:
             entry = find_entry(await broker.read_waiting_page("", SEARCHED), job_id)
         if entry is not None:
@@ -142,12 +142,12 @@ class Inspector:
 
     async def held(self, job_ids: Iterable[str]) -> set[str]:
         """Returns those of the ids that are among the first SEARCHED entries that are delivered and not acked."""
-        entries = await self._broker().read_delivered(SEARCHED)
+        entries = await self._broker().read_delivered_entries(SEARCHED)
         return {job_id for job_id in job_ids if find_entry(entries, job_id) is not None}
 
     async def workers(self) -> list[WorkerInfo]:
         """Lists the living workers, as they describe themselves. One whose record cannot be read has an `error`."""
-        return [read_worker(name, raw) for name, raw in await self._broker().workers()]
+        return [read_worker(name, raw) for name, raw in await self._broker().read_worker_records()]
 
     async def purge(self, state: State) -> int:
         """Removes the waiting or the delayed jobs for good, and returns how many."""
@@ -165,7 +165,7 @@ class Inspector:
 
     async def oldest_age_ms(self) -> int | None:
         """Returns how long the oldest job that is not done has been in the stream; None if there is none."""
-        found = await self._broker().oldest_entry()
+        found = await self._broker().find_oldest_entry()
         if found is None:
             return None
         entry_id, now_ms = found

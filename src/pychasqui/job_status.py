@@ -17,7 +17,7 @@ from ._core.checks import check_job_id
 from ._core.ids import read_time_in_id
 from ._producer.session import QueueSession
 from ._redis.inspector import Pending
-from ._redis.job_finder import EARLY_MS, count_before, search_pages
+from ._redis.job_finder import EARLY_MS, count_entries_before, find_entry_in_pages
 from ._redis.replies import Entry
 from ._wire.dead_letter import read_dead_letter
 from ._wire.event import RETRY_SCHEDULED, QueueEvent, read_event, read_failure_text, read_job_end
@@ -71,8 +71,8 @@ class JobStatusFinder:
         member, indexed, stored, progress = await asyncio.gather(
             self._session().inspector.find_delayed_member(job_id),
             self._session().inspector.find_unique_entry(job_id),
-            self._session().results.results([job_id]),
-            self._session().results.progress_of(job_id),
+            self._session().results.read_results([job_id]),
+            self._session().results.read_progress(job_id),
         )
         # An index or a uniqueness key may name the entry of another job if another program has written it.
         if member is not None and (view := view_delayed(*member)).id == job_id:
@@ -82,7 +82,7 @@ class JobStatusFinder:
         entry = None if indexed is None else find_entry([indexed], job_id)
         if entry is None and stored[0] is None and born_ms is not None:
             finder = self._session().job_finder
-            entry = await finder.find_near(lambda page: find_entry(page, job_id), born_ms)
+            entry = await finder.find_entry_added_at(lambda page: find_entry(page, job_id), born_ms)
         if entry is None:
             events = await self._read_job_events(job_id, born_ms)
             if stored[0] is not None:
@@ -103,8 +103,8 @@ class JobStatusFinder:
         # It may have moved while it was looked for: from the stream to its end, or back to the delayed jobs.
         member, stored, progress = await asyncio.gather(
             self._session().inspector.find_delayed_member(job_id),
-            self._session().results.results([job_id]),
-            self._session().results.progress_of(job_id),
+            self._session().results.read_results([job_id]),
+            self._session().results.read_progress(job_id),
         )
         if stored[0] is not None:
             return _make_done_status(job_id, stored[0], events, born_ms)
@@ -138,24 +138,30 @@ class JobStatusFinder:
         """It was promoted or retried, or its id carries no time: it is at the ends of the stream, or not found."""
         finder, inspector = self._session().job_finder, self._session().inspector
         given, waiting = await asyncio.gather(
-            inspector.read_delivered(SEARCHED), inspector.read_waiting_page("", SEARCHED)
+            inspector.read_delivered_entries(SEARCHED), inspector.read_waiting_page("", SEARCHED)
         )
         if (entry := find_entry([*given, *waiting], job_id)) is not None:
             return entry
-        return await search_pages(finder.entries("+", SEARCHED, is_back=True), lambda page: find_entry(page, job_id))
+        return await find_entry_in_pages(
+            finder.read_entry_pages("+", SEARCHED, is_back=True), lambda page: find_entry(page, job_id)
+        )
 
     async def _find_letter(self, job_id: str, born_ms: int | None) -> Entry | None:
         finder = self._session().job_finder
         start = "-" if born_ms is None else str(max(0, born_ms - EARLY_MS))
-        newest = await search_pages(finder.letters("+", SEARCHED, is_back=True), lambda page: find_entry(page, job_id))
-        return newest or await search_pages(finder.letters(start, SEARCHED), lambda page: find_entry(page, job_id))
+        newest = await find_entry_in_pages(
+            finder.read_letter_pages("+", SEARCHED, is_back=True), lambda page: find_entry(page, job_id)
+        )
+        return newest or await find_entry_in_pages(
+            finder.read_letter_pages(start, SEARCHED), lambda page: find_entry(page, job_id)
+        )
 
     async def _read_job_events(self, job_id: str, born_ms: int | None) -> list[QueueEvent]:
         """The job's events among the newest and among the first since it was added, oldest first."""
         wanted, found = job_id.encode(), dict[str, QueueEvent]()
-        pages = [self._session().job_finder.events("+", SEARCHED, is_back=True)]
+        pages = [self._session().job_finder.read_event_pages("+", SEARCHED, is_back=True)]
         if born_ms is not None:
-            pages.append(self._session().job_finder.events(str(born_ms), SEARCHED))
+            pages.append(self._session().job_finder.read_event_pages(str(born_ms), SEARCHED))
         for some in pages:
             async for page in some:
                 for entry in page:
@@ -167,7 +173,7 @@ class JobStatusFinder:
         """How many jobs wait before this one: counted if it is near one of the ends, else estimated by its time."""
         inspector, finder = self._session().inspector, self._session().job_finder
         counts, first, newest = await asyncio.gather(
-            inspector.counts(), inspector.read_waiting_page("", 1), finder.last_entries(1)
+            inspector.counts(), inspector.read_waiting_page("", 1), finder.read_last_entries(1)
         )
         if not first or not newest:  # it was read meanwhile
             return 0, True
@@ -176,13 +182,13 @@ class JobStatusFinder:
         estimate = round(waiting * (place[0] - first_ms) / max(1, last_ms - first_ms))
         fewest, most = 0, max(0, waiting - 1)
         if estimate < NEAR_AN_END or waiting < NEAR_AN_END:
-            onwards = finder.entries(first[0][0].decode(), COUNTED)
-            fewest, is_reached = await count_before(onwards, lambda id_: id_ >= place)
+            onwards = finder.read_entry_pages(first[0][0].decode(), COUNTED)
+            fewest, is_reached = await count_entries_before(onwards, lambda id_: id_ >= place)
             if is_reached:
                 return fewest, True
         if estimate > waiting - NEAR_AN_END:
-            behind, is_reached = await count_before(
-                finder.entries("+", COUNTED, is_back=True), lambda id_: id_ <= place
+            behind, is_reached = await count_entries_before(
+                finder.read_entry_pages("+", COUNTED, is_back=True), lambda id_: id_ <= place
             )
             most = max(fewest, waiting - behind - 1)
             if is_reached:

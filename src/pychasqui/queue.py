@@ -198,15 +198,15 @@ class Queue(OfficialNames, JobMoves, PauseAndPurge):
         ids = checks.check_job_ids(job_ids)
         from .results import decode_results
 
-        return decode_results(await self._loop_session().results.results(ids)) if ids else []
+        return decode_results(await self._loop_session().results.read_results(ids)) if ids else []
 
     async def get_job_progress(self, job_id: str) -> int | None:
         """Returns the progress that the job's handler reported last, in per cent; None if it reported none."""
-        return await self._loop_session().results.progress_of(checks.check_job_id(job_id))
+        return await self._loop_session().results.read_progress(checks.check_job_id(job_id))
 
     async def get_job_logs(self, job_id: str, *, limit: int = 100) -> list[str]:
         """Returns the last lines that the job's handler logged with job.log(), oldest first."""
-        return await self._loop_session().results.log_of(
+        return await self._loop_session().results.read_last_log_lines(
             checks.check_job_id(job_id), checks.check_int("limit", limit, 1)
         )
 
@@ -215,7 +215,7 @@ class Queue(OfficialNames, JobMoves, PauseAndPurge):
         from .inspector import check_page_position
 
         checked = checks.check_job_id(job_id), check_page_position(after), checks.check_int("limit", limit, 1)
-        return await self._loop_session().results.log_after(*checked)
+        return await self._loop_session().results.read_log_after(*checked)
 
     async def wait_for_result(self, job_id: str, *, timeout: float = 30.0) -> Any:  # noqa: ASYNC109  the official name
         """Waits for what the job's handler returns.
@@ -233,7 +233,7 @@ class Queue(OfficialNames, JobMoves, PauseAndPurge):
 
             self._replayed = self._replayed or ReplayedJobs()
             keys = Keys(self.name)
-            events = EventsBroker(self._connector.broker(keys, timeout_s=EVENTS_TIMEOUT_S), keys)
+            events = EventsBroker(self._connector.make_broker(keys, timeout_s=EVENTS_TIMEOUT_S), keys)
             self._results = Results(
                 lambda: self._loop_session().results,
                 lambda: self._loop_session().events,
@@ -255,7 +255,7 @@ class Queue(OfficialNames, JobMoves, PauseAndPurge):
 
         self._replayed = self._replayed or ReplayedJobs()
         with suppress(RedisTrouble):  # a user without the right to read events waits for no results
-            self._replayed.add(job_ids, await self._loop_session().events.last_event_id())
+            self._replayed.add(job_ids, await self._loop_session().events.read_newest_event_id())
 
     # Inspecting -----------------------------------------------------------------------------------------------------
 
@@ -312,7 +312,7 @@ class Queue(OfficialNames, JobMoves, PauseAndPurge):
             if self._results is not None:
                 await self._results.close()
             await self._session.close()
-        self._connector.leave()
+        self._connector.leave_embedded_server()
 
     async def __aenter__(self) -> Self:
         self._loop_session()

@@ -81,13 +81,13 @@ class Queues(ServerSession):
         return await asyncio.gather(*(self._read_overview(check_queue_name(name), now_ms, events) for name in names))
 
     async def _read_overview(self, name: str, now_ms: int, events: int) -> QueueOverview:
-        broker = self._broker.inspector(name)
+        broker = self._broker.make_inspector(name)
         since_ms = now_ms - RATE_WINDOW_MS
         try:
             counts, is_paused, oldest, workers, (completed, from_ms) = await asyncio.gather(
                 broker.counts(),
                 broker.is_paused(),
-                broker.oldest_entry(),
+                broker.find_oldest_entry(),
                 broker.count_living_workers(),
                 self._broker.count_completed_since(name, since_ms, events),
             )
@@ -114,11 +114,11 @@ class Queues(ServerSession):
     async def lag_ms(self, name: str) -> int:
         """Returns how long the oldest job that no worker has been given has waited, by the server's clock; 0 if none
         waits."""
-        broker = self._broker.inspector(check_queue_name(name))
+        broker = self._broker.make_inspector(check_queue_name(name))
         now_ms, first = await asyncio.gather(self._broker.now_ms(), broker.read_waiting_page("", 1))
         return max(0, now_ms - read_entry_id(first[0][0])[0]) if first else 0
 
     async def workers(self, name: str) -> list[WorkerInfo]:
         """Lists the living workers of a queue, as Queue.workers() does."""
-        broker = self._broker.inspector(check_queue_name(name))
+        broker = self._broker.make_inspector(check_queue_name(name))
         return await Inspector(lambda: broker).workers()

@@ -12,7 +12,7 @@ from ._core.fire_plan import RepeatSpec, first_fire
 from ._core.options import Backoff
 from ._core.repeat_pattern import MissedFiresPolicy, RepeatPattern, check_missed_fires, check_repeat_pattern, next_fires
 from ._core.retry_options import RetryOverride, make_retry_override
-from ._redis.repeatables import RepeatablesBroker, Stored
+from ._redis.repeatables import RepeatablesBroker, StoredRepeatable
 from ._wire.msgpack import decode_data, encode_data
 from ._wire.repeatable import decode_spec, encode_spec
 from ._wire.retry_override import decode_retry, encode_retry
@@ -88,7 +88,7 @@ class Repeatables:
         raw_retry = b"" if retry is None else encode_retry(retry)
         return _to_meta(spec, await self._store_spec(spec, encode_spec(spec), raw_retry))
 
-    async def _store_spec(self, spec: RepeatSpec, raw: bytes, retry: bytes) -> Stored:
+    async def _store_spec(self, spec: RepeatSpec, raw: bytes, retry: bytes) -> StoredRepeatable:
         """Stores the spec if it has not changed since it was read; else reads it and decides again."""
         for _ in range(STORE_ATTEMPTS):
             there = await self._broker().read(spec.key)
@@ -98,7 +98,7 @@ class Repeatables:
             seen = b"" if there is None else there.spec
             done = await self._broker().upsert(spec.key, first_ms, raw, retry, now_ms, seen=seen, keeps=keeps)
             if done is not None:
-                return Stored(spec.key, done.score, raw, done.fired, retry, done.is_paused)
+                return StoredRepeatable(spec.key, done.score, raw, done.fired, retry, done.is_paused)
         raise RedisTrouble(
             f"repeatable {spec.key[:200]!r} was changed by others during each of {STORE_ATTEMPTS} attempts to store it"
         )
@@ -106,7 +106,7 @@ class Repeatables:
     async def page(self, limit: int = 100) -> list[RepeatableMeta]:
         """Lists the repeatables that fire next, then the paused ones. Leaves out any that cannot be decoded."""
         found = []
-        for stored in await self._broker().page(check_int("limit", limit, 0)):
+        for stored in await self._broker().list_page(check_int("limit", limit, 0)):
             try:
                 found.append(_to_meta(decode_spec(stored.spec), stored))
             except DecodeError:
@@ -124,11 +124,11 @@ class Repeatables:
 
     async def remove(self, key: str) -> bool:
         """Removes a repeatable; False if none has this key."""
-        return await self._broker().move("remove", _check_lookup_key(key))
+        return await self._broker().remove_pause_or_resume("remove", _check_lookup_key(key))
 
     async def pause(self, key: str) -> bool:
         """Stops a repeatable from firing until resume(); False if none has this key, or it is paused already."""
-        return await self._broker().move("pause", _check_lookup_key(key))
+        return await self._broker().remove_pause_or_resume("pause", _check_lookup_key(key))
 
     async def resume(self, key: str) -> bool:
         """Lets a paused repeatable fire again, from its next time on; False if none with this key is paused.
@@ -139,7 +139,9 @@ class Repeatables:
         if stored is None or not stored.is_paused:
             return False
         now_ms = await self._broker().now_ms()
-        return await self._broker().move("resume", key, _find_first_fire(decode_spec(stored.spec), now_ms), now_ms)
+        return await self._broker().remove_pause_or_resume(
+            "resume", key, _find_first_fire(decode_spec(stored.spec), now_ms), now_ms
+        )
 
     async def next_fires(self, key: str, n: int = 5) -> list[int]:
         """Returns the next `n` times at which it fires, in ms since 1970, unless it is paused before."""
@@ -154,7 +156,7 @@ class Repeatables:
         return [time_ms for time_ms in times if time_ms <= end_ms][: max(left, 0)]
 
 
-def _has_same_times(stored: Stored, spec: RepeatSpec) -> bool:
+def _has_same_times(stored: StoredRepeatable, spec: RepeatSpec) -> bool:
     try:
         old = decode_spec(stored.spec)
     except DecodeError:
@@ -203,7 +205,7 @@ def _check_lookup_key(key: Any) -> str:
     return key
 
 
-def _to_meta(spec: RepeatSpec, stored: Stored) -> RepeatableMeta:
+def _to_meta(spec: RepeatSpec, stored: StoredRepeatable) -> RepeatableMeta:
     return RepeatableMeta(
         key=stored.key,
         job_name=spec.job_name,

@@ -152,7 +152,7 @@ class Results:
         """Reads which jobs have ended lately, and subscribes to the events from there on."""
         with suppress(RedisTrouble):  # _follow_events() tries again
             await self._events.start()
-            for entry in await self._events_broker().recent_events(LOOKED_BACK):
+            for entry in await self._events_broker().read_newest_events(LOOKED_BACK):
                 self._remember_event(read_event(entry))
         self._listening = asyncio.ensure_future(self._follow_events())
         self._polling = asyncio.ensure_future(self._poll_results())
@@ -197,7 +197,7 @@ class Results:
             for job_id in some:
                 del self._asked[job_id]
             try:
-                found = await self._broker().results(list(some))
+                found = await self._broker().read_results(list(some))
             except RedisTrouble as error:
                 if action_for(error) is ErrorAction.FATAL:
                     for job_id in some:
@@ -227,7 +227,7 @@ class Results:
         """
         try:
             held = await self._inspector.held(job_ids)
-            found = await self._broker().results(job_ids)
+            found = await self._broker().read_results(job_ids)
         except RedisTrouble:
             held, found = set(job_ids), [None] * len(job_ids)
         for job_id, raw in zip(job_ids, found, strict=True):

@@ -68,7 +68,7 @@ class _StandaloneLeader(Lifecycle):
 
     async def _run_until_stopped(self) -> None:
         keys = Keys(self.queue_name)
-        broker = self._connector.broker(keys, timeout_s=limits.WORK_TIMEOUT_S)
+        broker = self._connector.make_broker(keys, timeout_s=limits.WORK_TIMEOUT_S)
         service = self._make_service(broker, keys)
         finding: asyncio.Task[None] | None = None
         try:

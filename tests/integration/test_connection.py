@@ -38,7 +38,7 @@ SECRET = "hunter2-and-more"
 
 @asynccontextmanager
 async def connected(url: str, *, timeout_s: float = 10, **options: Any) -> AsyncIterator[Connection]:
-    connection = Connector(url, tls=False, client_name="chasqui-test", **options).connection(timeout_s=timeout_s)
+    connection = Connector(url, tls=False, client_name="chasqui-test", **options).make_connection(timeout_s=timeout_s)
     try:
         yield connection
     finally:
@@ -497,7 +497,7 @@ class TestEnd:
 
 class TestLoops:
     def test_another_loop_is_refused_while_the_first_lives(self, redis_url: str) -> None:
-        connection = Connector(redis_url, tls=False, client_name="chasqui-test").connection(timeout_s=5)
+        connection = Connector(redis_url, tls=False, client_name="chasqui-test").make_connection(timeout_s=5)
         with asyncio.Runner() as first, asyncio.Runner() as second:
             first.run(connection.call("PING"))
             with pytest.raises(WrongLoop):
@@ -507,7 +507,7 @@ class TestLoops:
 
     @pytest.mark.filterwarnings("ignore::ResourceWarning")  # the first loop's socket was never closed
     def test_a_loop_that_has_ended_makes_way_for_the_next(self, redis_url: str) -> None:
-        connection = Connector(redis_url, tls=False, client_name="chasqui-test").connection(timeout_s=5)
+        connection = Connector(redis_url, tls=False, client_name="chasqui-test").make_connection(timeout_s=5)
         for _ in range(3):
             assert asyncio.run(_call(connection.call)) == b"PONG"
         with asyncio.Runner() as last:

@@ -128,7 +128,7 @@ class TestEnd:
         await _bury(witness, dead, 100)
         dlq, pages = queue.dlq, 0
         broker = dlq._broker()
-        page = broker.page
+        page = broker.read_page
 
         async def page_and_bury(*arguments: Any) -> Any:
             nonlocal pages
@@ -136,7 +136,7 @@ class TestEnd:
             await _bury(witness, dead, 100)
             return await page(*arguments)
 
-        broker.page = page_and_bury  # type: ignore[method-assign,assignment]
+        broker.read_page = page_and_bury  # type: ignore[method-assign,assignment]
         dlq._broker = lambda: broker
         verbs: dict[str, Callable[[], Any]] = {
             "purge": dlq.purge,
@@ -213,13 +213,13 @@ class TestHostile:
             await witness.xadd(dead, letter() | {b"d": envelope})
         dlq, counts = queue.dlq, list[int]()
         broker = dlq._broker()
-        page = broker.page
+        page = broker.read_page
 
         async def counted(start: str, end: str, count: int) -> Any:
             counts.append(count)
             return await page(start, end, count)
 
-        broker.page = counted  # type: ignore[method-assign]
+        broker.read_page = counted  # type: ignore[method-assign]
         dlq._broker = lambda: broker
         assert await dlq.replay() == 40
         assert max(counts[1:]) <= 3

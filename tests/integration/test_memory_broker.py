@@ -19,7 +19,7 @@ from pychasqui._redis.events import EventsBroker
 from pychasqui._redis.inspector import InspectorBroker
 from pychasqui._redis.keys import Keys
 from pychasqui._redis.reading import ReadRequest
-from pychasqui._redis.replies import Bounds, QueueMarks, Renewed
+from pychasqui._redis.replies import ByteBounds, QueueFlags, RenewalResult
 from pychasqui._redis.results import ResultsBroker
 from pychasqui._wire.envelope import encode_envelope
 from pychasqui._wire.event import Event, read_event
@@ -30,7 +30,7 @@ from tests.support.outcomes import buried, rescheduled
 
 GROUP, ME, OTHER = "default", "me", "other"
 LEASE_MS = 60_000
-BOUNDS = Bounds(2**20, 2**20)
+BOUNDS = ByteBounds(2**20, 2**20)
 MEMBER = len(b"mail").to_bytes(4, "little") + b"mail" + encode_envelope("job", encode_data(1), 0, 0, None)
 
 pytestmark = pytest.mark.leaves_keys("what the calls have written")
@@ -93,10 +93,10 @@ def real_bench(broker: Broker, witness: redis.asyncio.Redis, keys: Keys) -> Benc
         return added
 
     async def kinds() -> list[str]:
-        return [read_event(entry).name for entry in await EventsBroker(broker, keys).recent_events(100)]
+        return [read_event(entry).name for entry in await EventsBroker(broker, keys).read_newest_events(100)]
 
     async def result_of(job_id: str) -> bytes | None:
-        return (await ResultsBroker(broker, keys).results([job_id]))[0]
+        return (await ResultsBroker(broker, keys).read_results([job_id]))[0]
 
     async def counts() -> tuple[int, int, int]:
         found = await InspectorBroker(broker, keys, GROUP).counts()
@@ -114,10 +114,10 @@ async def bench(
         return
     keys = Keys(queue_name)
     connector = Connector(redis_url, tls=False, client_name="conformance")
-    broker = connector.broker(keys, timeout_s=5)
+    broker = connector.make_broker(keys, timeout_s=5)
     yield real_bench(broker, witness, keys)
     await broker.close()
-    connector.leave()
+    connector.leave_embedded_server()
 
 
 class TestReading:
@@ -133,7 +133,7 @@ class TestReading:
 
     async def test_a_read_by_bytes_brings_new_entries(self, bench: Bench) -> None:
         ids = await bench.fill(2)
-        found = await bench.broker.read_within(GROUP, ME, 10, BOUNDS)
+        found = await bench.broker.read_within_bounds(GROUP, ME, 10, BOUNDS)
         assert [(entry.id, entry.fields, entry.deliveries) for entry in found] == [
             (one, [b"d", b"x"], 0) for one in ids
         ]
@@ -198,7 +198,7 @@ class TestLeases:
         await bench.broker.count_delivery(GROUP, ME, [(ids[0], 1)])
         assert (await bench.broker.renew_worker_lease(GROUP, ME, LEASE_MS, [(ids[0], 2)])).lost == []
         renewed = await bench.broker.renew_worker_lease(GROUP, ME, LEASE_MS, [(one, 1) for one in ids])
-        assert renewed == Renewed(QueueMarks(False, False), living=1, over=0, lost=ids)
+        assert renewed == RenewalResult(QueueFlags(False, False), living=1, over=0, lost=ids)
         now_ms = await bench.broker.now_ms()
         assert 0 < (await bench.broker.read_leases(GROUP))[b"me"] - now_ms <= LEASE_MS
 
@@ -307,7 +307,7 @@ async def test_a_connected_broker_says_so_until_it_is_closed(bench: Bench) -> No
     await bench.broker.now_ms()
     assert bench.broker.is_connected
     assert bench.broker.client_id is not None
-    assert await bench.broker.read_marks() == (False, False)
+    assert await bench.broker.read_queue_flags() == (False, False)
     assert not await bench.broker.read_cancellations()
     await bench.broker.close()
     assert not bench.broker.is_connected

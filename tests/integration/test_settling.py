@@ -55,7 +55,7 @@ async def test_the_ack_of_an_entry_that_becomes_pending_meanwhile_leaves_nothing
     entry_id = await witness.xadd(keys.stream, {"d": b"x"})
     async with Proxy(redis_url) as proxy:
         connector = Connector(proxy.url, tls=False, client_name="acks")
-        broker = connector.broker(keys, timeout_s=40)
+        broker = connector.make_broker(keys, timeout_s=40)
         await broker.now_ms()
         proxy.freeze("replies")
         acking = asyncio.create_task(broker.ack("default", [entry_id]))
@@ -65,7 +65,7 @@ async def test_the_ack_of_an_entry_that_becomes_pending_meanwhile_leaves_nothing
         proxy.thaw()
         await acking
         await broker.close()
-        connector.leave()
+        connector.leave_embedded_server()
     assert await witness.xlen(keys.stream) == 0
     assert (await witness.xpending(keys.stream, "default"))["pending"] == 0
 

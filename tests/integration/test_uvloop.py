@@ -98,7 +98,7 @@ def test_a_refusing_server_is_named(run: Callable[[Scenario], None], server: Red
 def test_cancelled_calls_never_shift_the_others(run: Callable[[Scenario], None]) -> None:
     async def scenario(url: str, name: str, stream: Stream) -> None:
         chance, loop = random.Random(7), asyncio.get_running_loop()
-        connection = Connector(url, tls=False, client_name="chasqui-test").connection(timeout_s=5)
+        connection = Connector(url, tls=False, client_name="chasqui-test").make_connection(timeout_s=5)
 
         async def ask(number: int) -> bool:
             return bool(await connection.call("ECHO", f"tag-{number}") == b"tag-%d" % number)

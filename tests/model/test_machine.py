@@ -30,7 +30,7 @@ from pychasqui._redis.broker import Broker
 from pychasqui._redis.connector import Connector
 from pychasqui._redis.keys import Keys
 from pychasqui._redis.reading import ReadRequest
-from pychasqui._redis.replies import Bounds, Claimed
+from pychasqui._redis.replies import ByteBounds, ClaimedEntry
 from pychasqui._wire.dead_letter import encode_dead_letter
 from pychasqui._wire.envelope import decode_envelope, encode_envelope
 from pychasqui._wire.member import split_member
@@ -44,7 +44,7 @@ T = TypeVar("T")
 EXAMPLES = int(os.environ.get("CHASQUI_MODEL_EXAMPLES", "100"))
 STEPS = 50
 KEYS = Keys("machine")
-BOUNDS = Bounds(2**20, 2**20)
+BOUNDS = ByteBounds(2**20, 2**20)
 GROUP, OFFICIAL = "default", "official"
 LEDGER = KEYS.ledger("producer")
 MAX_ATTEMPTS = 3
@@ -235,9 +235,9 @@ class Machine(RuleBasedStateMachine):
             entry = self.model.entries[entry_id]
             entry.owner, entry.deliveries, entry.is_idle = worker.name, 1, False
             if fault != "reply lost":
-                self._hand(worker, Claimed(entry_id, fields, 0), starts=starts)
+                self._hand(worker, ClaimedEntry(entry_id, fields, 0), starts=starts)
 
-    def _hand(self, worker: ModelWorker, claimed: Claimed, *, starts: bool) -> None:
+    def _hand(self, worker: ModelWorker, claimed: ClaimedEntry, *, starts: bool) -> None:
         """As the reader decodes it; some of it starts at once."""
         assert claimed.fields is not None
         envelope = decode_envelope(claimed.fields[1])
@@ -431,7 +431,7 @@ class Machine(RuleBasedStateMachine):
         return [run for run in worker.runs.values() if run.is_started and self.model.is_ours(worker.name, *run.place)]
 
     def _receive(
-        self, worker: ModelWorker, taken: list[Claimed], expected: list[bytes], fault: str, *, starts: bool
+        self, worker: ModelWorker, taken: list[ClaimedEntry], expected: list[bytes], fault: str, *, starts: bool
     ) -> None:
         """What a run that had lost it still goes on with comes later: it is found when that run is over."""
         assert [(entry.id, entry.deliveries) for entry in taken] == [
@@ -722,7 +722,7 @@ class Machine(RuleBasedStateMachine):
 
 @pytest.fixture
 def new_machine(server: RedisServer, redis_url: str) -> Iterator[Callable[[], Machine]]:
-    connection = Connector(redis_url, tls=False, client_name="machine").connection(timeout_s=5)
+    connection = Connector(redis_url, tls=False, client_name="machine").make_connection(timeout_s=5)
     broker = Broker(connection, KEYS)
     with asyncio.Runner() as runner, server.client() as client:
         yield lambda: Machine(server, runner, broker, client)

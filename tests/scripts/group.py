@@ -17,7 +17,7 @@ from pychasqui._redis import scripts
 from pychasqui._redis.dialect import parse_version
 from pychasqui._redis.keys import REGISTRY, Keys
 from pychasqui._redis.leases import MUST_CLAIM
-from pychasqui._redis.replies import OtherClaim, Renewed, Settled, read_claim, read_renewed, read_settled
+from pychasqui._redis.replies import OtherClaim, RenewalResult, SettledJobs, read_claim, read_renewed, read_settled
 from pychasqui._wire.entry import entry_order
 
 KEYS = Keys("q")
@@ -28,7 +28,7 @@ LONGEST_MS = 60_000  # another's lease
 HOUR_MS = 3_600_000
 UNBOUNDED = (2**30, 2**30)  # bytes of a batch, bytes of an entry
 EVENTS_MAX_LEN = 1000
-REPORTS = KEYS.regroup(GROUP)
+REPORTS = KEYS.group_reports(GROUP)
 LEDGER, LEDGER_TTL_MS = KEYS.ledger("producer"), 60_000
 
 
@@ -114,7 +114,7 @@ class Group:
     client: Any  # redis-py types replies as everything they could be under any setting
     number: int = 0  # of the last batch that was added on terms
     at_once: bool = False  # whether ack_with_result may use commands of new servers only
-    settled: Settled | None = None  # the last answer of reschedule or bury
+    settled: SettledJobs | None = None  # the last answer of reschedule or bury
     looked_at: int = 0  # by the last release_entries
     cancelled_name: str = ""  # of the job that the last cancel has removed
     refusal: str = ""  # the refusal that the last promote, replay or move_delayed met
@@ -453,7 +453,7 @@ class Group:
         words = [word for entry in held.items() for word in entry]
         return self.renew_with_record(consumer, b"", *words).lost
 
-    def renew_with_record(self, consumer: str, record: bytes, *words: bytes | int) -> Renewed:
+    def renew_with_record(self, consumer: str, record: bytes, *words: bytes | int) -> RenewalResult:
         keys = [KEYS.stream, KEYS.workers, REPORTS, KEYS.worker(consumer), KEYS.paused, KEYS.cancelled]
         head = (GROUP, consumer, LEASE_MS, KEPT_MS, record, RECORD_KEPT_MS)
         return read_renewed(self.run(scripts.RENEW_WORKER_LEASE, keys, *head, *words))
@@ -540,7 +540,9 @@ class Group:
     ) -> list[Taken]:
         return _taken(self.run(scripts.LIST_PENDING, [KEYS.stream], GROUP, consumer, start, last, count, *bounds))
 
-    def read_within(self, consumer: str, *, count: int = 100, bounds: tuple[int, int] = UNBOUNDED) -> list[Taken]:
+    def read_within_bounds(
+        self, consumer: str, *, count: int = 100, bounds: tuple[int, int] = UNBOUNDED
+    ) -> list[Taken]:
         reply = self.run(scripts.READ, [KEYS.stream], GROUP, consumer, count, *bounds)
         return _taken([[*entry, 0] for entry in reply])
 
@@ -668,11 +670,11 @@ def unique_key(job_id: str) -> str:
 
 def official_unique_key(job_id: str) -> str:
     """The key that official producers read."""
-    return KEYS.official(job_id)
+    return KEYS.official_delay_marker(job_id)
 
 
 def index_key(job_id: str) -> str:
-    return KEYS.index(job_id)
+    return KEYS.delayed_member(job_id)
 
 
 def _rendered(events: tuple[list[bytes], ...]) -> list[bytes | int]:

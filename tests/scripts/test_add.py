@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import redis
 
-from pychasqui._redis.adding import job_arguments
+from pychasqui._redis.adding import make_add_arguments
 from pychasqui._redis.scripts import ADD
 from tests.support.server import RedisServer
 
@@ -35,7 +35,7 @@ class Adding:
     ) -> int:
         jobs = [(name.encode(), envelope) for name, envelopes in runs for envelope in envelopes]
         names, envelopes = [name for name, _ in jobs], [envelope for _, envelope in jobs]
-        words = job_arguments(envelopes, names) if jobs else [1, b"", b""]
+        words = make_add_arguments(envelopes, names) if jobs else [1, b"", b""]
         arguments = [slot, number, TTL_MS, room, needed, len(jobs), *words]
         taken = self.client.eval(ADD.text, 2, STREAM, ledger, *arguments)
         assert isinstance(taken, int)

@@ -7,7 +7,7 @@ from contextlib import suppress
 import pytest
 import redis
 
-from pychasqui._redis.replies import Settled
+from pychasqui._redis.replies import SettledJobs
 from tests.scripts.group import (
     EVENTS_MAX_LEN,
     GROUP,
@@ -364,7 +364,7 @@ class TestAnswers:
         first, lost, third = group.deliver_to("a", 3)
         group.steal(lost, "b")
         group.bury("a", *((one, letter(one)) for one in (first, lost, third, first)))
-        assert group.settled == Settled(b"1010", "", 0)
+        assert group.settled == SettledJobs(b"1010", "", 0)
 
     def test_a_job_whose_letter_is_refused_stays_pending_and_the_others_are_buried(self, group: Group) -> None:
         first, second, third = group.deliver_to("a", 3)

@@ -24,7 +24,7 @@ BY_JOB_ID = "named by the ids of jobs"
 OF_RESULTS = "a user without the right to write a result must be able to ack, and to write the events"
 OF_NO_QUEUE = "it is on another node than most queues, and the call must not be redirected there"
 FOUND_INSIDE = "named by what the script finds"
-JOB_KEYS = (KEYS.unique(""), KEYS.official(""), KEYS.index(""))
+JOB_KEYS = (KEYS.unique(""), KEYS.official_delay_marker(""), KEYS.delayed_member(""))
 # Keys that are not in KEYS: how they begin, and why.
 NOT_IN_KEYS: dict[str, dict[str, str]] = {
     "ack_unique": dict.fromkeys(JOB_KEYS, BY_JOB_ID),
@@ -34,7 +34,7 @@ NOT_IN_KEYS: dict[str, dict[str, str]] = {
     "cancel": dict.fromkeys(JOB_KEYS, BY_JOB_ID),
     "move_delayed": dict.fromkeys(JOB_KEYS, BY_JOB_ID),
     "reschedule": dict.fromkeys(JOB_KEYS, BY_JOB_ID),
-    "promote": dict.fromkeys((KEYS.unique(""), KEYS.index("")), FOUND_INSIDE),
+    "promote": dict.fromkeys((KEYS.unique(""), KEYS.delayed_member("")), FOUND_INSIDE),
     "purge_delayed": dict.fromkeys(JOB_KEYS, FOUND_INSIDE),
     "purge_waiting": dict.fromkeys(JOB_KEYS, FOUND_INSIDE),
     "due_repeatables": {KEYS.repeat_spec(""): FOUND_INSIDE},

@@ -239,7 +239,7 @@ class TestWaiting:
         assert group.holds == {entry_id: Hold(name, 1) for name, entry_id in zip(names, held, strict=True)}
 
     def test_each_group_has_its_own_reports(self, group: Group) -> None:
-        assert KEYS.regroup("one") != KEYS.regroup("two")
+        assert KEYS.group_reports("one") != KEYS.group_reports("two")
         assert REPORTS.startswith(KEYS.prefix)
 
 

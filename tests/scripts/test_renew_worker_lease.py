@@ -226,11 +226,11 @@ class TestUnfinishedGroup:
 
 class TestWhatElseItFinds:
     def test_a_renewal_says_whether_the_queue_is_paused_and_whether_jobs_are_cancelled(self, group: Group) -> None:
-        assert group.renew_with_record("a", b"").marks == (False, False)
+        assert group.renew_with_record("a", b"").flags == (False, False)
         group.client.set(KEYS.paused, "1")
-        assert group.renew_with_record("a", b"").marks == (True, False)
+        assert group.renew_with_record("a", b"").flags == (True, False)
         group.client.hset(KEYS.cancelled, "1-1", "")
-        assert group.renew_with_record("a", b"").marks == (True, True)
+        assert group.renew_with_record("a", b"").flags == (True, True)
 
     def test_a_renewal_counts_the_leases_that_go_on_and_those_that_are_over(self, group: Group) -> None:
         group.client.zadd(KEYS.workers, {"b": group.now_ms + 60_000, "dead": group.now_ms - 1, "left": 0, HEIR: 0})

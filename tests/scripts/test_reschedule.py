@@ -7,7 +7,7 @@ from contextlib import suppress
 import pytest
 import redis
 
-from pychasqui._redis.replies import Settled
+from pychasqui._redis.replies import SettledJobs
 from tests.scripts.group import (
     EVENTS_MAX_LEN,
     GROUP,
@@ -369,7 +369,7 @@ class TestAnswers:
         first, lost, third = group.deliver_to("a", 3)
         group.steal(lost, "b")
         group.reschedule("a", (first, 10, b"1"), (lost, 10, b"2"), (third, 10, b"3"), (first, 10, b"4"))
-        assert group.settled == Settled(b"1010", "", 0)
+        assert group.settled == SettledJobs(b"1010", "", 0)
 
     def test_a_job_whose_index_is_refused_stays_pending_and_the_others_are_moved(self, group: Group) -> None:
         first, second = group.deliver_to("a", 2)
@@ -410,7 +410,7 @@ class TestEvents:
 def test_a_lost_job_has_no_refused_events(group: Group) -> None:
     (entry_id,) = group.deliver_to("b")
     group.reschedule("a", (entry_id, 10, b"1"), events=([b"e", b"failed"],))
-    assert group.settled == Settled(b"0", "", 0)
+    assert group.settled == SettledJobs(b"0", "", 0)
 
 
 def test_events_are_not_trimmed_by_a_job_without_events(group: Group) -> None:

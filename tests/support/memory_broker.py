@@ -28,7 +28,15 @@ from pychasqui._redis.cancellations import Cancellations
 from pychasqui._redis.event_batch import EventBatch, EventsOnSend
 from pychasqui._redis.failed_jobs import Buried, Rescheduled
 from pychasqui._redis.reading import Reading, ReadRequest
-from pychasqui._redis.replies import Bounds, Claimed, OtherLeader, Promotion, QueueMarks, Renewed, Settled
+from pychasqui._redis.replies import (
+    ByteBounds,
+    ClaimedEntry,
+    OtherLeader,
+    Promotion,
+    QueueFlags,
+    RenewalResult,
+    SettledJobs,
+)
 from pychasqui._wire.event import Event
 from pychasqui.errors import RedisTrouble, ReplyError
 
@@ -203,11 +211,11 @@ class MemoryBroker(Broker):
         return [[entry_id, self.stream[entry_id]] for entry_id in fresh]
 
     @_answered
-    async def read_within(self, group: str, consumer: str, count: int, bounds: Bounds) -> list[Claimed]:
-        return [Claimed(entry_id, fields, 0) for entry_id, fields in self._deliver(group, consumer, count)]
+    async def read_within_bounds(self, group: str, consumer: str, count: int, bounds: ByteBounds) -> list[ClaimedEntry]:
+        return [ClaimedEntry(entry_id, fields, 0) for entry_id, fields in self._deliver(group, consumer, count)]
 
     @_answered
-    async def has_unread(self, group: str) -> bool:
+    async def has_unread_entries(self, group: str) -> bool:
         return any(_number(entry_id) > self._group(group).last_read for entry_id in self.stream)
 
     @_answered
@@ -219,7 +227,7 @@ class MemoryBroker(Broker):
         self._record("publish_backlog")
 
     @_answered
-    async def unblock(self, client_id: int, address: str) -> bool:
+    async def unblock_read(self, client_id: int, address: str) -> bool:
         """A read here does not block."""
         return True
 
@@ -270,22 +278,24 @@ class MemoryBroker(Broker):
         return held is not None and held.consumer == consumer and held.deliveries <= delivery
 
     @_answered
-    async def reschedule(self, group: str, consumer: str, jobs: list[Rescheduled], events_max_len: int) -> Settled:
+    async def reschedule(self, group: str, consumer: str, jobs: list[Rescheduled], events_max_len: int) -> SettledJobs:
         held = [self._is_held(group, consumer, job.entry_id, job.delivery) for job in jobs]
         for job, is_held in zip(jobs, held, strict=True):
             if is_held:
                 self._finish(group, [job.entry_id])
                 self.delayed.append((self.now + job.delay_ms, job.member))
-        return Settled(b"".join(b"1" if is_held else b"0" for is_held in held))
+        return SettledJobs(b"".join(b"1" if is_held else b"0" for is_held in held))
 
     @_answered
-    async def bury(self, group: str, consumer: str, max_len: int, jobs: list[Buried], events_max_len: int) -> Settled:
+    async def bury(
+        self, group: str, consumer: str, max_len: int, jobs: list[Buried], events_max_len: int
+    ) -> SettledJobs:
         held = [self._is_held(group, consumer, job.entry_id, job.delivery) for job in jobs]
         for job, is_held in zip(jobs, held, strict=True):
             if is_held:
                 self._finish(group, [job.entry_id])
                 self.dead.append(job.letter)
-        return Settled(b"".join(b"1" if is_held else b"0" for is_held in held))
+        return SettledJobs(b"".join(b"1" if is_held else b"0" for is_held in held))
 
     # Reporting ------------------------------------------------------------------------------------------------------
 
@@ -328,15 +338,15 @@ class MemoryBroker(Broker):
         *,
         record: bytes = b"",
         record_kept_ms: int = 0,
-    ) -> Renewed:
+    ) -> RenewalResult:
         self._group(group)
         self.lease_ends[group][consumer.encode()] = self.now + lease_ms
         if record:
             self.worker_records[consumer] = record
         over = sum(end < self.now for end in self.lease_ends[group].values())
         lost = [entry_id for entry_id, delivery in held if not self._is_held(group, consumer, entry_id, delivery)]
-        return Renewed(
-            QueueMarks(self.is_queue_paused, bool(self.cancellations)), len(self.lease_ends[group]) - over, over, lost
+        return RenewalResult(
+            QueueFlags(self.is_queue_paused, bool(self.cancellations)), len(self.lease_ends[group]) - over, over, lost
         )
 
     @_answered
@@ -377,8 +387,8 @@ class MemoryBroker(Broker):
         """Nobody reads it in these tests."""
 
     @_answered
-    async def read_marks(self) -> QueueMarks:
-        return QueueMarks(self.is_queue_paused, bool(self.cancellations))
+    async def read_queue_flags(self) -> QueueFlags:
+        return QueueFlags(self.is_queue_paused, bool(self.cancellations))
 
     @_answered
     async def read_cancellations(self) -> Cancellations:
@@ -386,7 +396,7 @@ class MemoryBroker(Broker):
         return self.cancellations
 
     @_answered
-    async def subscribe_to_marks(self, on_hint: Callable[[], None]) -> bool:
+    async def subscribe_to_pause_and_cancel(self, on_hint: Callable[[], None]) -> bool:
         """Messages come in the loop that has subscribed."""
         loop = asyncio.get_running_loop()
         self.on_pause = lambda: cast(None, loop.call_soon_threadsafe(on_hint))
@@ -409,10 +419,10 @@ class MemoryBroker(Broker):
 
     @_answered
     async def list_pending(
-        self, group: str, consumer: str, after: bytes, last: bytes, count: int, bounds: Bounds
-    ) -> list[Claimed]:
+        self, group: str, consumer: str, after: bytes, last: bytes, count: int, bounds: ByteBounds
+    ) -> list[ClaimedEntry]:
         page = self._pending(group, consumer, after, last, count)
-        return [Claimed(entry_id, self.stream.get(entry_id), held.deliveries) for entry_id, held in page]
+        return [ClaimedEntry(entry_id, self.stream.get(entry_id), held.deliveries) for entry_id, held in page]
 
     @_answered
     async def list_pending_ids(
@@ -420,17 +430,17 @@ class MemoryBroker(Broker):
     ) -> list[tuple[bytes, int]]:
         return [(entry_id, held.deliveries) for entry_id, held in self._pending(group, consumer, after, last, count)]
 
-    def _claim(self, group: str, consumer: str, dead: str, count: int) -> list[Claimed]:
-        claimed: list[Claimed] = []
+    def _claim(self, group: str, consumer: str, dead: str, count: int) -> list[ClaimedEntry]:
+        claimed: list[ClaimedEntry] = []
         for entry_id, held in self._pending(group, dead, b"", b"+", count):
-            claimed.append(Claimed(entry_id, self.stream.get(entry_id), held.deliveries))
+            claimed.append(ClaimedEntry(entry_id, self.stream.get(entry_id), held.deliveries))
             self._group(group).pending[entry_id] = Held(consumer, held.deliveries + 1)
         return claimed
 
     @_answered
     async def take_over(
-        self, group: str, consumer: str, dead: bytes, lease: float, min_idle_ms: int, count: int, bounds: Bounds
-    ) -> list[Claimed] | None:
+        self, group: str, consumer: str, dead: bytes, lease: float, min_idle_ms: int, count: int, bounds: ByteBounds
+    ) -> list[ClaimedEntry] | None:
         """Nothing is idle here: what a worker without a lease holds is taken at once."""
         if self.lease_ends[group].get(dead) != lease:
             return None
@@ -441,9 +451,9 @@ class MemoryBroker(Broker):
 
     @_answered
     async def claim_idle(
-        self, group: str, consumer: str, min_idle_ms: int, count: int, bounds: Bounds
-    ) -> list[Claimed]:
-        claimed: list[Claimed] = []
+        self, group: str, consumer: str, min_idle_ms: int, count: int, bounds: ByteBounds
+    ) -> list[ClaimedEntry]:
+        claimed: list[ClaimedEntry] = []
         for holder in await self.count_held_entries(group):
             if holder != consumer.encode() and holder not in self.lease_ends[group]:
                 claimed += self._claim(group, consumer, holder.decode(), count - len(claimed))

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from pychasqui._redis.dialect import read_hello
+from pychasqui._redis.dialect import read_dialect
 from pychasqui._redis.replies import Entry
 from pychasqui._wire.dead_letter import read_dead_letter
 from pychasqui._wire.event import read_event
@@ -80,7 +80,7 @@ def readers(entry: Entry, raw: bytes, score: float) -> dict[str, Callable[[], An
         "result": lambda: decode_results([raw, None]),
         "spec": lambda: decode_spec(raw),
         "retry": lambda: decode_retry(raw),
-        "hello": lambda: read_hello([b"server", raw, b"version", raw, b"proto", raw, b"id", raw]),
+        "hello": lambda: read_dialect([b"server", raw, b"version", raw, b"proto", raw, b"id", raw]),
     }
 
 

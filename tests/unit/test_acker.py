@@ -19,7 +19,7 @@ from pychasqui._core.limits import (
 )
 from pychasqui._redis.event_batch import EventBatch
 from pychasqui._redis.failed_jobs import Buried, Rescheduled
-from pychasqui._redis.replies import Settled
+from pychasqui._redis.replies import SettledJobs
 from pychasqui._wire.msgpack import encode_data
 from pychasqui._worker.acker import Acker
 from pychasqui._worker.event_writer import EventWriter
@@ -110,17 +110,17 @@ class AckerBench:
         """Entry ids, results and unique entries of each call."""
         return [arguments[2:] for arguments in self.broker.answered("ack_with_results")]
 
-    def _reschedule(self, group: str, consumer: str, jobs: list[Rescheduled], events_max_len: int) -> Settled:
+    def _reschedule(self, group: str, consumer: str, jobs: list[Rescheduled], events_max_len: int) -> SettledJobs:
         self.rescheduled += [job for job in jobs if job.entry_id not in self.refused_jobs]
         return self._answers(jobs)
 
-    def _bury(self, group: str, consumer: str, max_len: int, jobs: list[Buried], events_max_len: int) -> Settled:
+    def _bury(self, group: str, consumer: str, max_len: int, jobs: list[Buried], events_max_len: int) -> SettledJobs:
         self.buried += [job for job in jobs if job.entry_id not in self.refused_jobs]
         return self._answers(jobs)
 
-    def _answers(self, jobs: list[Rescheduled] | list[Buried]) -> Settled:
+    def _answers(self, jobs: list[Rescheduled] | list[Buried]) -> SettledJobs:
         letters = ("x" if job.entry_id in self.refused_jobs else "10"[job.entry_id in self.fenced] for job in jobs)
-        return Settled("".join(letters).encode(), "ERR not that one", self.unwritten_events)
+        return SettledJobs("".join(letters).encode(), "ERR not that one", self.unwritten_events)
 
     async def settle(self) -> None:
         self.acker.start()

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from pychasqui._core.options import PLAIN, AddOptions
-from pychasqui._redis.adding import NumberedAdd, job_arguments, options_arguments
+from pychasqui._redis.adding import NumberedAdd, make_add_arguments, make_add_with_options_arguments
 from tests.support.outcomes import buried, rescheduled
 
 NAMES = st.sampled_from([b"", b"mail", b"report", b"3"])
@@ -36,23 +36,23 @@ def test_a_numbered_add_is_packed_as_hiredis_packs_it(stream: str, number: int, 
 
 
 def test_jobs_with_one_name_send_it_once() -> None:
-    assert job_arguments([b"a", b"b", b"c"], [b"n", b"n", b"n"]) == [1, b"n", b"", b"a", b"b", b"c"]
+    assert make_add_arguments([b"a", b"b", b"c"], [b"n", b"n", b"n"]) == [1, b"n", b"", b"a", b"b", b"c"]
 
 
 def test_each_of_several_names_is_sent_once() -> None:
     places = b"\0\0\1\0\0\0"
-    assert job_arguments([b"a", b"b", b"c"], [b"n", b"m", b"n"]) == [2, b"n", b"m", places, b"a", b"b", b"c"]
+    assert make_add_arguments([b"a", b"b", b"c"], [b"n", b"m", b"n"]) == [2, b"n", b"m", places, b"a", b"b", b"c"]
 
 
 @given(st.lists(st.tuples(NAMES, st.binary()), min_size=1))
 def test_jobs_of_any_mix_of_names_arrive_complete_and_in_order(jobs: list[tuple[bytes, bytes]]) -> None:
     names, envelopes = [name for name, _ in jobs], [envelope for _, envelope in jobs]
-    assert read_back(job_arguments(envelopes, names)) == jobs
+    assert read_back(make_add_arguments(envelopes, names)) == jobs
 
 
 def test_a_job_with_options_has_seven_arguments() -> None:
     options = [PLAIN, AddOptions("+5", "replace", 7, 9)]
-    assert options_arguments([b"a", b"b"], [b"n", b""], ["1", "2"], options) == [
+    assert make_add_with_options_arguments([b"a", b"b"], [b"n", b""], ["1", "2"], options) == [
         b"n", b"a", "1", "", "", 0, 0, b"", b"b", "2", "+5", "replace", 7, 9,
     ]  # fmt: skip
 
@@ -60,11 +60,11 @@ def test_a_job_with_options_has_seven_arguments() -> None:
 class TestOutcomes:
     def test_a_rescheduled_job_has_seven_arguments(self) -> None:
         job = rescheduled(b"5-1", 2, delay_ms=100, member=b"m", job_id="j")
-        assert job.arguments(with_events=False) == (b"5-1", 2, 100, b"m", "j", 0, 0)
-        assert replace(job, may_be_unique=True).arguments(with_events=False)[5] == 1
+        assert job.script_arguments(with_events=False) == (b"5-1", 2, 100, b"m", "j", 0, 0)
+        assert replace(job, may_be_unique=True).script_arguments(with_events=False)[5] == 1
 
     def test_its_events_are_failed_and_retry_scheduled(self) -> None:
-        words = rescheduled(b"5-1", delay_ms=100, job_id="j").arguments(with_events=True)
+        words = rescheduled(b"5-1", delay_ms=100, job_id="j").script_arguments(with_events=True)
         assert words[6:] == (
             28,
             14, "e", "failed", "id", "j", "ts", 5, "n", "j",
@@ -74,11 +74,11 @@ class TestOutcomes:
 
     def test_a_dead_job_has_five_arguments_and_its_letter(self) -> None:
         job = buried(b"5-1", 2, job_id="j")
-        assert job.arguments(with_events=False) == (b"5-1", 2, "", 2, 0, b"d", b"x")
-        assert replace(job, may_be_unique=True).arguments(with_events=False)[2] == "j"
+        assert job.script_arguments(with_events=False) == (b"5-1", 2, "", 2, 0, b"d", b"x")
+        assert replace(job, may_be_unique=True).script_arguments(with_events=False)[2] == "j"
 
     def test_the_events_of_a_job_that_died_here_are_failed_and_dlq(self) -> None:
-        words = buried(b"5-1", job_id="j").arguments(with_events=True)
+        words = buried(b"5-1", job_id="j").script_arguments(with_events=True)
         assert words[4] == 14 + 1 + 16 + 1
         assert words[7:] == (
             14, "e", "failed", "id", "j", "ts", 5, "n", "j",
@@ -88,13 +88,13 @@ class TestOutcomes:
         )  # fmt: skip
 
     def test_a_job_that_had_no_run_here_has_only_the_event_dlq(self) -> None:
-        words = replace(buried(b"5-1", job_id="j"), run=None).arguments(with_events=True)
+        words = replace(buried(b"5-1", job_id="j"), run=None).script_arguments(with_events=True)
         assert words[7:] == (
             12, "e", "dlq", "id", "j", "ts", 5, "n", "j", "attempt", 1, "reason", "unrecoverable",
         )  # fmt: skip
 
     def test_the_event_of_an_entry_that_could_not_become_a_job_has_neither_id_nor_name(self) -> None:
         rejected = replace(buried(b"5-1"), job_id=None, job_name="mail", reason="malformed", runs=0, run=None)
-        assert rejected.arguments(with_events=True)[7:] == (
+        assert rejected.script_arguments(with_events=True)[7:] == (
             10, "e", "dlq", "id", "", "ts", 5, "attempt", 0, "reason", "malformed",
         )  # fmt: skip

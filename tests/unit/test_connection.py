@@ -23,7 +23,7 @@ async def test_callers_whose_opening_was_replaced_wait_for_the_next(monkeypatch:
         connection.socket = socket if openings > 1 else None
 
     monkeypatch.setattr(connection, "_open_with_retries", open_somehow)
-    deadline = connection.deadline(5)
-    found = await asyncio.gather(*(connection.ready(deadline) for _ in range(3)))
+    deadline = connection.make_deadline(5)
+    found = await asyncio.gather(*(connection.wait_for_socket(deadline) for _ in range(3)))
     assert found == [socket] * 3
     assert openings == 2

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pychasqui._redis.dialect import parse_version, read_hello, refuse_too_old
+from pychasqui._redis.dialect import parse_version, read_dialect, refuse_too_old_server
 from pychasqui.errors import NotRedis, ServerTooOld
 
 
@@ -33,24 +33,24 @@ def hello(server: str, version: str, **more: Any) -> dict[bytes, Any]:
     ),
 )
 def test_abilities_follow_from_product_and_version(server: str, version: str, abilities: set[str]) -> None:
-    dialect = read_hello(hello(server, version))
+    dialect = read_dialect(hello(server, version))
     assert {name for name in ("xackdel", "idmp", "script_flags") if getattr(dialect, name)} == abilities
     assert str(dialect) == f"{server} {version}"
 
 
 def test_a_map_and_a_flat_list_say_the_same() -> None:
     answer = hello("redis", "8.6.3", mode=b"standalone", modules=[])
-    assert read_hello([part for pair in answer.items() for part in pair]) == read_hello(answer)
+    assert read_dialect([part for pair in answer.items() for part in pair]) == read_dialect(answer)
 
 
 def test_the_id_of_the_connection_is_kept() -> None:
-    assert read_hello(hello("redis", "8.6.3")).client_id == 7
+    assert read_dialect(hello("redis", "8.6.3")).client_id == 7
 
 
 @pytest.mark.parametrize("version", ("5.0.14", "6.0.20", "6.1.999", "2.8"))
 def test_an_old_server_is_refused_with_the_version_found_and_the_one_needed(version: str) -> None:
     with pytest.raises(ServerTooOld, match=rf"{version}.* 6\.2"):
-        read_hello(hello("redis", version))
+        read_dialect(hello("redis", version))
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_an_old_server_is_refused_with_the_version_found_and_the_one_needed(vers
 )
 def test_an_answer_that_is_not_of_redis_is_recognized(answer: Any) -> None:
     with pytest.raises(NotRedis, match="HELLO"):
-        read_hello(answer)
+        read_dialect(answer)
 
 
 @pytest.mark.parametrize(
@@ -82,6 +82,6 @@ def test_versions_are_compared_as_numbers(text: str, version: tuple[int, ...]) -
 
 
 def test_the_oldest_version_that_is_taken_is_6_2() -> None:
-    refuse_too_old("redis", (6, 2))
+    refuse_too_old_server("redis", (6, 2))
     with pytest.raises(ServerTooOld):
-        refuse_too_old("redis", (6, 1, 9))
+        refuse_too_old_server("redis", (6, 1, 9))

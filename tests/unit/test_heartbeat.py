@@ -14,7 +14,7 @@ from unittest.mock import AsyncMock
 
 from pychasqui._core.delivery import Delivery
 from pychasqui._redis.cancellations import Cancellations
-from pychasqui._redis.replies import QueueMarks, Renewed
+from pychasqui._redis.replies import QueueFlags, RenewalResult
 from pychasqui._wire.worker_record import read_worker
 from pychasqui._worker.group_recovery import GroupRecovery
 from pychasqui._worker.heartbeat import Heartbeat
@@ -50,7 +50,7 @@ class Redis:
         self.stolen: set[bytes] = set()
         self.is_away = False
         self.has_group = True
-        self.hides_marks = False
+        self.hides_flags = False
         self.living, self.over = 1, 0
         self.reports: list[dict[bytes, int]] = []
         self.reports_wanted = 1  # before the group is back
@@ -61,7 +61,7 @@ class Redis:
 
     def _renew_lease(
         self, group: str, consumer: str, lease_ms: int, held: list[tuple[bytes, int]], *record: object
-    ) -> Renewed:
+    ) -> RenewalResult:
         if self.is_away:
             raise ConnectionLost("away")
         if not self.has_group:
@@ -69,8 +69,8 @@ class Redis:
         self.deliveries.append(dict(held))
         self.kept.append(sorted(dict(held)))
         lost = [entry_id for entry_id, _ in held if entry_id in self.stolen]
-        marks = None if self.hides_marks else QueueMarks(self.broker.is_queue_paused, bool(self.broker.cancellations))
-        return Renewed(marks, self.living, self.over, lost)
+        flags = None if self.hides_flags else QueueFlags(self.broker.is_queue_paused, bool(self.broker.cancellations))
+        return RenewalResult(flags, self.living, self.over, lost)
 
     def _rebuild_group(self, group: str, consumer: str, lease_ms: int, held: list[tuple[bytes, int]]) -> bool:
         if self.is_away:
@@ -427,7 +427,7 @@ async def test_a_pause_is_read_at_each_renewal_and_at_each_message_and_passed_on
     async with beating(redis, FakeLanes(), dict, on_pause=heard.append):
         await eventually(lambda: heard == [True], every=0.001)
         redis.publish_pause()
-        await eventually(lambda: redis.broker.asked("read_marks"), every=0.001)
+        await eventually(lambda: redis.broker.asked("read_queue_flags"), every=0.001)
         redis.broker.is_queue_paused = False
         redis.publish_pause()
         await eventually(lambda: len(heard) > 1, every=0.001)
@@ -458,8 +458,8 @@ async def test_the_pause_callback_runs_in_the_thread_of_the_worker() -> None:
 
 async def test_the_lease_holds_also_if_the_pause_cannot_be_read() -> None:
     redis, lanes, heard = Redis(), FakeLanes(), list[bool]()
-    redis.hides_marks = True
-    redis.broker.trouble_of["read_marks"] = ConnectionLost("away again")
+    redis.hides_flags = True
+    redis.broker.trouble_of["read_queue_flags"] = ConnectionLost("away again")
     async with beating(redis, lanes, dict, on_pause=heard.append, every_s=0.01) as mine:
         await eventually(lambda: len(redis.kept) >= 3, every=0.001)
         assert mine.lease.until > monotonic()
@@ -543,7 +543,7 @@ async def test_a_death_of_the_thread_is_reported() -> None:
         if len(redis.kept) > 1:
             raise AssertionError("a defect")
 
-    redis.broker.meanwhile["subscribe_to_marks"] = fail
+    redis.broker.meanwhile["subscribe_to_pause_and_cancel"] = fail
     async with beating(redis, FakeLanes(), dict, every_s=0.01, on_death=lambda title, _: deaths.append(title)):
         await eventually(lambda: deaths, every=0.001)
     assert deaths == ["heartbeat"]

@@ -121,6 +121,6 @@ class TestBacklog:
 
     async def test_a_server_that_is_away_is_no_error(self, clock: FakeClock) -> None:
         bench = TurnsBench(living=1000)
-        bench.broker.trouble_of["has_unread"] = ConnectionLost("away")
+        bench.broker.trouble_of["has_unread_entries"] = ConnectionLost("away")
         await bench.turns.publish_backlog()
         assert bench.broker.asked("publish_backlog") == []

@@ -15,7 +15,7 @@ from pychasqui._core.delivery import Delivery
 from pychasqui._core.limits import MAX_AHEAD
 from pychasqui._core.retry_options import RetryOverride
 from pychasqui._core.run_timeouts import RunTimeouts
-from pychasqui._redis.replies import Bounds, Claimed
+from pychasqui._redis.replies import ByteBounds, ClaimedEntry
 from pychasqui._redis.socket import ReplyTooLarge
 from pychasqui._wire.envelope import encode_envelope, encode_extras
 from pychasqui._wire.msgpack import encode_data
@@ -46,9 +46,9 @@ def entry(number: int, attempt: int = 0, retry: RetryOverride | None = None) -> 
     return [b"%d-0" % number, [b"d", envelope, b"n", b"mail"]]
 
 
-def claimed(number: int, deliveries: int = 1, attempt: int = 0) -> Claimed:
+def claimed(number: int, deliveries: int = 1, attempt: int = 0) -> ClaimedEntry:
     entry_id, fields = entry(number, attempt)
-    return Claimed(entry_id, fields, deliveries)
+    return ClaimedEntry(entry_id, fields, deliveries)
 
 
 @pytest.fixture(autouse=True)
@@ -102,7 +102,7 @@ class FakeReclaimer:
     def __init__(self) -> None:
         self.claims = 0
 
-    async def claim(self, count: int, bounds: Bounds) -> list[Claimed]:
+    async def claim(self, count: int, bounds: ByteBounds) -> list[ClaimedEntry]:
         self.claims += 1
         return []
 
@@ -115,14 +115,14 @@ class Redis:
         self.broker.connected_as = None
         self.broker.answer_with = {
             "read": self._read,
-            "read_within": lambda *_: [],
+            "read_within_bounds": lambda *_: [],
             "last_pending_id": lambda *_: b"999999-0",
             "list_pending": self._list_pending,
             "release_entries": lambda group, consumer, held: len(held),
             "rebuild_group": lambda *_: True,
         }
         self.answers: list[list[Any] | RedisTrouble] = []
-        self.pages: list[list[Claimed]] = []
+        self.pages: list[list[ClaimedEntry]] = []
         self.is_idle = asyncio.Event()
         self.on_read: Callable[[], Awaitable[object]] | None = None  # runs before a read is answered
         self.on_page: Callable[[], object] | None = None  # runs before a page of orphans is answered
@@ -138,7 +138,7 @@ class Redis:
 
     @property
     def unblocked(self) -> list[int]:
-        return [client_id for client_id, _ in self.broker.answered("unblock")]
+        return [client_id for client_id, _ in self.broker.answered("unblock_read")]
 
     async def _read(self, *_: Any) -> list[Any]:
         if not self.answers:
@@ -151,7 +151,7 @@ class Redis:
             raise answer
         return answer
 
-    async def _list_pending(self, *_: Any) -> list[Claimed]:
+    async def _list_pending(self, *_: Any) -> list[ClaimedEntry]:
         await asyncio.sleep(0)
         page = self.pages.pop(0) if self.pages else []
         if self.on_page is not None:
@@ -286,7 +286,7 @@ class TestDecoding:
         bench = ReaderBench()
         await bench.read([entry(1), [b"2-0", fields], entry(3)])
         assert bench.lanes.numbers == [1, 3]
-        bench.intake.take_claimed([Claimed(b"4-0", fields, 2)])
+        bench.intake.take_claimed([ClaimedEntry(b"4-0", fields, 2)])
         assert bench.rejected == [(b"2-0", 1, reason), (b"4-0", 3, reason)]
 
 
@@ -381,7 +381,7 @@ class TestLostReplies:
 
     async def test_an_entry_that_arrives_while_deleted_orphans_are_acked_is_offered_once(self) -> None:
         bench = ReaderBench()
-        bench.redis.pages = [[Claimed(b"9-0", None, 1), claimed(1)]]
+        bench.redis.pages = [[ClaimedEntry(b"9-0", None, 1), claimed(1)]]
         bench.redis.broker.meanwhile["ack"] = lambda *_: bench.intake.take_fresh([entry(1)])
         await bench.read(ConnectionLost("cut"))
         assert bench.lanes.numbers == [1]
@@ -561,7 +561,7 @@ class TestReport:
         bench.redis.pages = [[claimed(1)], [claimed(2)], [claimed(1)]]
         reports = iter([False, True])
 
-        async def page(*_: Any) -> list[Claimed]:
+        async def page(*_: Any) -> list[ClaimedEntry]:
             if next(reports, False):
                 await bench.report()
             return bench.redis.pages.pop(0) if bench.redis.pages else []
@@ -693,7 +693,7 @@ class TestPause:
 
     async def test_a_server_that_cannot_end_the_read_harms_nothing(self) -> None:
         bench = await self.wait_in_a_read()
-        bench.redis.broker.trouble_of["unblock"] = ConnectionLost("away")
+        bench.redis.broker.trouble_of["unblock_read"] = ConnectionLost("away")
         bench.reader.set_paused(True)
         await asyncio.sleep(0)
         await bench.reader.end(patience_s=0)
@@ -757,7 +757,7 @@ class TestRoom:
 
     def test_deleted_entries_are_skipped(self) -> None:
         bench = ReaderBench()
-        bench.intake.take_claimed([Claimed(b"1-0", None, 1), claimed(2)])
+        bench.intake.take_claimed([ClaimedEntry(b"1-0", None, 1), claimed(2)])
         assert bench.lanes.numbers == [2]
 
 
@@ -809,7 +809,7 @@ class TestBytes:
         bench.prefetch._entry_size.record_entries(1, 2**20)
         bench.lanes.waiting, bench.lanes.waiting_bytes = 10, 10 * 2**20
         assert bench.prefetch.bytes_left == 6 * 2**20
-        assert bench.prefetch.byte_bounds() == Bounds(2**20, 2**20)
+        assert bench.prefetch.byte_bounds() == ByteBounds(2**20, 2**20)
         bench.lanes.waiting, bench.lanes.waiting_bytes = 16, 16 * 2**20
         assert (bench.prefetch.room_for_claims(), bench.prefetch.byte_bounds().max_bytes) == (0, 1)
 
@@ -827,14 +827,14 @@ class TestBytes:
 
     async def test_large_entries_are_read_by_a_script_as_long_as_there_are_any(self) -> None:
         bench = ReaderBench()
-        read: list[tuple[int, Bounds]] = []
+        read: list[tuple[int, ByteBounds]] = []
         waiting = [[claimed(1, deliveries=0)], [claimed(2, deliveries=0)]]
 
-        async def read_within(group: str, consumer: str, count: int, bounds: Bounds) -> list[Claimed]:
+        async def read_within_bounds(group: str, consumer: str, count: int, bounds: ByteBounds) -> list[ClaimedEntry]:
             read.append((count, bounds))
             return waiting.pop(0) if waiting else []
 
-        bench.redis.broker.answer_with["read_within"] = read_within
+        bench.redis.broker.answer_with["read_within_bounds"] = read_within_bounds
         bench.prefetch._entry_size.bytes = 2.0**28
         await bench.read([entry(3)], [entry(4)])
         assert bench.lanes.numbers == [1, 2, 3, 4]
@@ -869,7 +869,7 @@ class TestBytes:
 
     async def test_an_orphan_that_is_too_large_is_rejected_by_its_size(self) -> None:
         bench = ReaderBench()
-        bench.redis.pages = [[Claimed(b"1-0", None, 3, size=2**27), claimed(2)]]
+        bench.redis.pages = [[ClaimedEntry(b"1-0", None, 3, size=2**27), claimed(2)]]
         await bench.orphans.adopt()
         assert (bench.lanes.numbers, bench.rejected) == ([2], [(b"1-0", 3, "oversize_payload")])
 
@@ -962,7 +962,7 @@ class TestManyWorkers:
     ) -> None:
         bench = ReaderBench()
         bench.shared.fleet.note_living_workers(living=living)
-        bench.redis.broker.answer_with["has_unread"] = lambda *_: True
+        bench.redis.broker.answer_with["has_unread_entries"] = lambda *_: True
         bench.lanes.free = 1
         bench.redis.answers = [[entry(1)], [entry(2)], [entry(3)]]
         bench.reader.start()

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from pychasqui._redis.broker import Broker
 from pychasqui._redis.keys import Keys
-from pychasqui._redis.replies import Bounds, Claimed
+from pychasqui._redis.replies import ByteBounds, ClaimedEntry
 from pychasqui._worker.fleet import Fleet
 from pychasqui._worker.reclaimer import Reclaimer, suspects_by_expired_lease
 from pychasqui._worker.shared import Signal
@@ -23,7 +23,7 @@ from tests.support.memory_broker import Held, MemoryBroker
 from tests.support.waiting import eventually
 from tests.support.worker_parts import make_shared
 
-BOUNDS = Bounds(2**20, 2**20)
+BOUNDS = ByteBounds(2**20, 2**20)
 NOW_MS = 1_700_000_000_000
 
 
@@ -80,7 +80,7 @@ class ReclaimerBench:
         for consumer, count in holders.items():
             for _ in range(count):
                 self.broker.groups["default"].pending[self.broker.add_entry()] = Held(consumer.decode(), 1)
-        self.taken: list[list[Claimed]] = []
+        self.taken: list[list[ClaimedEntry]] = []
         self.broker.answer_with["take_over"] = lambda *_: self.taken.pop(0) if self.taken else None
         self.broker.answer_with["claim_idle"] = lambda *_: []
         self.ended_leases = Signal()
@@ -100,7 +100,7 @@ class FakeIntake:
 
     def __init__(self, room: int = 10) -> None:
         self.left = room
-        self.entries: list[Claimed] = []
+        self.entries: list[ClaimedEntry] = []
 
     def room_for_claims(self) -> int:
         return self.left
@@ -108,10 +108,10 @@ class FakeIntake:
     def expecting_entries(self) -> AbstractContextManager[None]:
         return nullcontext()
 
-    def byte_bounds(self) -> Bounds:
+    def byte_bounds(self) -> ByteBounds:
         return BOUNDS
 
-    def take_claimed(self, entries: list[Claimed]) -> None:
+    def take_claimed(self, entries: list[ClaimedEntry]) -> None:
         self.entries += entries
         self.left -= len(entries)
 
@@ -235,7 +235,7 @@ class TestScan:
 
     async def test_no_more_is_taken_than_there_is_room_for(self, clock: FakeClock) -> None:
         bench = ReclaimerBench({b"b": 9}, {b"b": 0})
-        bench.taken = [[Claimed(b"%d-0" % number, [], 1) for number in range(6)], [Claimed(b"6-0", [], 1)]]
+        bench.taken = [[ClaimedEntry(b"%d-0" % number, [], 1) for number in range(6)], [ClaimedEntry(b"6-0", [], 1)]]
         intake = FakeIntake(room=6)
         mine = reclaimer(bench, intake)
         await mine._scan_consumers()
@@ -287,7 +287,7 @@ class TestScan:
         self, clock: FakeClock, caplog: pytest.LogCaptureFixture
     ) -> None:
         bench = ReclaimerBench({b"b\r\n\x1b[31mERROR": 1}, {b"b\r\n\x1b[31mERROR": 0})
-        bench.taken = [[Claimed(b"1-0", [], 1)]]
+        bench.taken = [[ClaimedEntry(b"1-0", [], 1)]]
         caplog.set_level(logging.DEBUG)
         await reclaimer(bench)._scan_consumers()
         (line,) = caplog.messages
@@ -300,10 +300,10 @@ class FakeConnection:
     def __init__(self) -> None:
         self.scripts: set[bytes] = set()
 
-    def deadline(self) -> float:
+    def make_deadline(self) -> float:
         return 0.0
 
-    async def ready(self, deadline: float) -> Any:
+    async def wait_for_socket(self, deadline: float) -> Any:
         return self
 
     async def ask(self, packed: bytes, deadline: float) -> list[Any]:

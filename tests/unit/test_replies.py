@@ -113,7 +113,7 @@ class OddBroker(Broker):
 
 KEYS = Keys("q")
 HELD = [(b"1-1", 1)]
-BOUNDS = replies.Bounds(100, 100)
+BOUNDS = replies.ByteBounds(100, 100)
 FAILED, DEAD = rescheduled(b"1-1"), buried(b"1-1")
 ASKS: dict[str, Callable[[Broker], Any]] = {
     "reschedule": lambda broker: broker.reschedule("g", "c", [FAILED], 0),
@@ -124,7 +124,7 @@ ASKS: dict[str, Callable[[Broker], Any]] = {
     "release": lambda broker: broker.release_entries("g", "c", HELD),
     "leave": lambda broker: broker.leave_group("g", "c"),
     "is_paused": lambda broker: broker.is_paused(),
-    "read_marks": lambda broker: broker.read_marks(),
+    "read_queue_flags": lambda broker: broker.read_queue_flags(),
     "read_cancellations": lambda broker: broker.read_cancellations(),
     "cancel": lambda broker: broker.cancel("id", "", is_lost=True, events_max_len=5),
     "holders": lambda broker: broker.count_held_entries("g"),
@@ -135,20 +135,20 @@ ASKS: dict[str, Callable[[Broker], Any]] = {
     "pending_page": lambda broker: broker.list_pending("g", "c", b"", b"+", 10, BOUNDS),
     "pending_ids": lambda broker: broker.list_pending_ids("g", "c", b"", b"+", 10),
     "last_pending": lambda broker: broker.last_pending_id("g"),
-    "read_within": lambda broker: broker.read_within("g", "c", 10, BOUNDS),
+    "read_within_bounds": lambda broker: broker.read_within_bounds("g", "c", 10, BOUNDS),
     "recount": lambda broker: broker.count_delivery("g", "c", HELD),
     "promote": lambda broker: broker.promote("h", 1000, 10, events_max_len=0),
     "backlog": lambda broker: broker.count_delayed(),
     "move_delayed": lambda broker: broker.move_delayed("run", ["job"]),
     "due": lambda broker: RepeatablesBroker(broker, KEYS).list_due("h", 1000, 10),
-    "page of repeatables": lambda broker: RepeatablesBroker(broker, KEYS).page(10),
-    "move": lambda broker: RepeatablesBroker(broker, KEYS).move("pause", "key"),
-    "letters": lambda broker: DlqBroker(broker, KEYS).page("-", "+", 10),
+    "page of repeatables": lambda broker: RepeatablesBroker(broker, KEYS).list_page(10),
+    "move": lambda broker: RepeatablesBroker(broker, KEYS).remove_pause_or_resume("pause", "key"),
+    "letters": lambda broker: DlqBroker(broker, KEYS).read_page("-", "+", 10),
     "replay": lambda broker: DlqBroker(broker, KEYS).replay([("1-1", b"x", b"")]),
     "counts": lambda broker: InspectorBroker(broker, KEYS, "g").counts(),
     "waiting": lambda broker: InspectorBroker(broker, KEYS, "g").read_waiting_page("", 10),
     "active": lambda broker: InspectorBroker(broker, KEYS, "g").read_active_page("", 10),
-    "workers": lambda broker: InspectorBroker(broker, KEYS, "g").workers(),
+    "workers": lambda broker: InspectorBroker(broker, KEYS, "g").read_worker_records(),
 }
 
 

@@ -29,12 +29,12 @@ class FakeResults:
         self.asked: list[list[str]] = []
         self.troubles: list[RedisTrouble] = []
 
-    async def results(self, job_ids: list[str]) -> list[bytes | None]:
+    async def read_results(self, job_ids: list[str]) -> list[bytes | None]:
         self.asked.append(list(job_ids))
         await asyncio.sleep(0)
         return [self.stored.get(job_id) for job_id in job_ids]
 
-    async def recent_events(self, count: int) -> list[list[Any]]:
+    async def read_newest_events(self, count: int) -> list[list[Any]]:
         if self.troubles:
             raise self.troubles.pop()
         return self.recent

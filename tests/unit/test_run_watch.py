@@ -313,7 +313,12 @@ class TestCancellations:
 
 def test_a_note_about_an_id_is_about_entries_up_to_one() -> None:
     notes = Cancellations(frozenset({b"7-7"}), {"job": (5, 1)})
-    assert [notes.covers(entry_id, "job") for entry_id in (b"4-9", b"5-1", b"5-2", b"7-7")] == [True, True, False, True]
-    assert not notes.covers(b"4-9", "another")
+    assert [notes.includes_job(entry_id, "job") for entry_id in (b"4-9", b"5-1", b"5-2", b"7-7")] == [
+        True,
+        True,
+        False,
+        True,
+    ]
+    assert not notes.includes_job(b"4-9", "another")
     assert notes
     assert not Cancellations()

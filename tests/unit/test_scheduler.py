@@ -12,7 +12,7 @@ import pytest
 from pychasqui import MissedFiresPolicy, RepeatPattern
 from pychasqui._core.fire_plan import GRACE_MS, MAX_FIRES, RepeatSpec
 from pychasqui._core.retry_options import BackoffSpec, RetryOverride
-from pychasqui._redis.repeatables import MAX_SPEC_BYTES, Due, DueSpec, Fires, RepeatablesBroker
+from pychasqui._redis.repeatables import MAX_SPEC_BYTES, DueRepeatables, DueSpec, FireDecision, RepeatablesBroker
 from pychasqui._redis.replies import OtherLeader
 from pychasqui._wire.envelope import decode_envelope, read_extra
 from pychasqui._wire.msgpack import encode_data
@@ -47,11 +47,11 @@ def due(score: int = NOW, *, fired: int = 0, retry: bytes = b"", raw: bytes | No
     return DueSpec("k", score, stored, fired, retry, len(stored))
 
 
-def plan(one: DueSpec, now_ms: int = NOW) -> list[Fires]:
+def plan(one: DueSpec, now_ms: int = NOW) -> list[FireDecision]:
     return list(_plan_spec(one, now_ms, GRACE_MS, lambda: None))
 
 
-def windows(fires: Fires) -> list[Any]:
+def windows(fires: FireDecision) -> list[Any]:
     return [read_extra(decode_envelope(envelope).extras, "s") for envelope in fires.envelopes]
 
 
@@ -140,8 +140,8 @@ class TestPlan:
             plan(broken)
 
 
-def fires_of(count: int, size: int = 1) -> Fires:
-    return Fires(due(), NOW, "tick", [b"x" * size] * count)
+def fires_of(count: int, size: int = 1) -> FireDecision:
+    return FireDecision(due(), NOW, "tick", [b"x" * size] * count)
 
 
 class TestCalls:
@@ -203,17 +203,17 @@ class FakeRepeats:
 
     def __init__(self) -> None:
         self.connection = self
-        self.found = Due(True, NOW, -1, [])
-        self.fired: list[list[Fires]] = []
+        self.found = DueRepeatables(True, NOW, -1, [])
+        self.fired: list[list[FireDecision]] = []
         self.aside: list[tuple[DueSpec, str]] = []
         self.refusal = ""
         self.moves = True
         self.meanwhile: Callable[[], None] = lambda: None
 
-    async def list_due(self, holder: str, lease_ms: int, batch: int) -> Due:
+    async def list_due(self, holder: str, lease_ms: int, batch: int) -> DueRepeatables:
         return self.found
 
-    async def fire(self, fires: list[Fires]) -> list[bool]:
+    async def fire(self, fires: list[FireDecision]) -> list[bool]:
         self.fired.append(fires)
         self.meanwhile()
         return [self.moves] * len(fires)
@@ -235,7 +235,7 @@ class SchedulerBench:
 
     async def tick(self, next_due_ms: int = -1, *specs: DueSpec, leads: bool = True) -> float:
         other = None if leads else OtherLeader("other", was_cut=False, overdue_ms=0)
-        self.repeats.found = Due(leads, NOW, next_due_ms, list(specs), other)
+        self.repeats.found = DueRepeatables(leads, NOW, next_due_ms, list(specs), other)
         return await self.scheduler._tick(hears=True)
 
     @property

@@ -339,7 +339,7 @@ class TestListening:
     """Messages come between replies, and answer no call."""
 
     def listen(self, socket: Socket, channel: str, heard: list[bytes]) -> bool:
-        return socket.listen(channel, heard.append, asyncio.get_running_loop().time() + 60)
+        return socket.subscribe(channel, heard.append, asyncio.get_running_loop().time() + 60)
 
     async def test_messages_reach_the_listener_and_replies_their_callers(self) -> None:
         socket, line = open_socket()
@@ -394,7 +394,7 @@ class TestListening:
 
     async def test_a_subscription_without_an_answer_in_time_ends_the_socket(self) -> None:
         socket, line = open_socket()
-        socket.listen("due", print, asyncio.get_running_loop().time() + 0.01)
+        socket.subscribe("due", print, asyncio.get_running_loop().time() + 0.01)
         async with asyncio.timeout(20):
             while socket.lost is None:
                 await asyncio.sleep(0.005)

@@ -113,6 +113,6 @@ def test_a_child_that_is_forked_while_a_route_is_looked_up_can_look_it_up() -> N
         if child == 0:
             signal.alarm(10)  # ends a child that waits for a lock
             is_same = routes.shared_route(("fork",), location) is route
-            route.leave(Mock())
+            route.remove_follower(Mock())
             os._exit(0 if is_same else 1)
     assert os.waitpid(child, 0)[1] == 0

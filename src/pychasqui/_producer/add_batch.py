@@ -8,7 +8,7 @@ from typing import Any
 
 from .._core.limits import LARGE_JOB_BYTES
 from .._core.options import PLAIN, AddOptions, estimate_options_cost_bytes
-from .._redis.adding import read_added, read_added_with_options, read_numbered_add
+from .._redis.adding import read_add_statuses, read_added_count, read_numbered_add
 from .._redis.replies import FULL, NEW
 from ..errors import ChasquiError, QueueFull
 from ..metrics import JobsAdded
@@ -135,8 +135,8 @@ class AddBatch:
         if self.is_remembered:
             return read_numbered_add(reply)
         if self.options is None:
-            return read_added(reply, len(self.envelopes))
-        return read_added_with_options(reply, len(self.envelopes))
+            return read_added_count(reply, len(self.envelopes))
+        return read_add_statuses(reply, len(self.envelopes))
 
     def fail_waiters(self, error: ChasquiError) -> None:
         """Each waiter gets an error of its own: a shared one would gather the tracebacks of all of them."""

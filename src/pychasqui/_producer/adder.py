@@ -43,7 +43,7 @@ class Adder:
         record: Callable[[Record], None] | None = None,
     ) -> None:
         # The ledger lives for longer than anything is sent again.
-        self._adds = broker.adds(ledger_ttl_ms=LEDGER_TTL_MS + int(2000 * timeout_s))
+        self._adds = broker.make_adds(ledger_ttl_ms=LEDGER_TTL_MS + int(2000 * timeout_s))
         self._record = record
         self._max_stream_len = max_stream_len
         self._timeout_s = timeout_s

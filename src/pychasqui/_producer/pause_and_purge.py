@@ -51,7 +51,7 @@ class PauseAndPurge:
         """
         is_cancelled = await self.cancel_delayed(job_id)
         letters = await self.dlq.remove(job_id=job_id)
-        return await self._loop_session().results.forget(job_id) or is_cancelled or letters > 0
+        return await self._loop_session().results.remove_stored(job_id) or is_cancelled or letters > 0
 
     async def drain(self, *, delayed: bool = False) -> int:
         """Removes the waiting jobs and, if `delayed`, the delayed ones. Returns how many."""

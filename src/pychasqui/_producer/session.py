@@ -43,7 +43,7 @@ class QueueSession:
         self.loop = asyncio.get_running_loop()
         self.broker = connector.shared_broker(keys, timeout_s=config.timeout_s)
         # Opened when replicas are awaited: WAIT holds up what is sent behind it.
-        self._replicas_broker = connector.broker(keys, timeout_s=config.timeout_s)
+        self._replicas_broker = connector.make_broker(keys, timeout_s=config.timeout_s)
         self.sender = Sender(
             self.broker,
             self._replicas_broker,

@@ -63,14 +63,14 @@ class AddSession:
 
     def add_one(self, slot: int, number: int, max_stream_len: int, envelope: bytes, name: bytes) -> None:
         """Does what add() does, for a single job."""
-        self._write_add_script((slot, number, self._adds.ledger_ttl_ms, max_stream_len, 1, 1, 1, name, b"", envelope))
+        self._write_add_call((slot, number, self._adds.ledger_ttl_ms, max_stream_len, 1, 1, 1, name, b"", envelope))
 
     def add(
         self, slot: int, number: int, max_stream_len: int, needed: int, envelopes: list[bytes], names: list[bytes]
     ) -> None:
         """Adds a batch of plain jobs, if the stream has room for `needed` of them."""
         head = (slot, number, self._adds.ledger_ttl_ms, max_stream_len, needed, len(envelopes))
-        self._write_add_script((*head, *job_arguments(envelopes, names)))
+        self._write_add_call((*head, *make_add_arguments(envelopes, names)))
 
     def add_large(
         self, slot: int, number: int, envelopes: list[bytes], names: list[bytes], deadline: float, on_reply: OnReply
@@ -80,7 +80,7 @@ class AddSession:
         self.transactions.add(record, self._adds.ledger_ttl_ms, envelopes, names)
         self.transactions.expect(len(envelopes), deadline, on_reply)
 
-    def _write_add_script(self, arguments: tuple[bytes | int, ...]) -> None:
+    def _write_add_call(self, arguments: tuple[bytes | int, ...]) -> None:
         self.transactions.unwatch()
         self.socket.write(scripts.ADD.pack(self.socket, self._adds.add_keys, arguments))
 
@@ -98,7 +98,7 @@ class AddSession:
         """Adds a batch of which some jobs are delayed or the only one of their id."""
         head = (slot, number, self._adds.ledger_ttl_ms, max_stream_len, needed, self._adds.prefix, INDEX_KEPT_MS)
         self.transactions.unwatch()
-        arguments = (*head, self._adds.due_channel, *options_arguments(envelopes, names, ids, options))
+        arguments = (*head, self._adds.due_channel, *make_add_with_options_arguments(envelopes, names, ids, options))
         self.socket.write(scripts.ADD_WITH_OPTIONS.pack(self.socket, self._adds.add_with_options_keys, arguments))
 
     def wait_for_replicas(self, wanted: int, timeout_ms: int, on_count: OnCount) -> None:
@@ -107,10 +107,10 @@ class AddSession:
         WAIT counts from the socket's last write. A batch that the ledger has seen before is not written again on this
         one, so the ledger itself is: replication keeps the order of writes.
         """
-        ledger, deadline = self._adds.ledger, self._adds.connection.deadline()
+        ledger, deadline = self._adds.ledger, self._adds.connection.make_deadline()
         self.socket.send(pack("HSET", ledger, "replicas", wanted), deadline, _ignore_reply)
         self.socket.send(pack("PEXPIRE", ledger, LEDGER_TTL_MS), deadline, _ignore_reply)
-        answer = partial(_pass_on_count, on_count)
+        answer = partial(_pass_on_replica_count, on_count)
         self.socket.send(pack("WAIT", wanted, timeout_ms), deadline + timeout_ms / 1000, answer)
 
 
@@ -139,12 +139,12 @@ class Adds:
         if session is None or session.socket is not socket:
             session = self._session = AddSession(self, socket)
             # Once a connection, and behind its first add.
-            asyncio.get_running_loop().call_soon(send_registration, socket, self._keys, self.connection.deadline())
+            asyncio.get_running_loop().call_soon(send_registration, socket, self._keys, self.connection.make_deadline())
         return session
 
     async def connect(self, deadline: float) -> None:
         """Waits for a connection, until the loop's time `deadline`; raises ConnectionLost past it."""
-        await self.connection.ready(deadline)
+        await self.connection.wait_for_socket(deadline)
 
     def forget_scripts(self) -> None:
         """Notes that the server has lost the scripts (SCRIPT FLUSH, failover): the next add carries the text again."""
@@ -178,7 +178,7 @@ class NumberedAdd:
         return self._nameless % (len(digits), digits, len(envelope), envelope)
 
 
-def job_arguments(envelopes: list[bytes], names: list[bytes]) -> list[bytes | int]:
+def make_add_arguments(envelopes: list[bytes], names: list[bytes]) -> list[bytes | int]:
     """Returns jobs as add.lua takes them: number of names, name..., the place of each job's name, envelope..."""
     # hot: nearly every batch has one name; 1,000 arguments fewer are 0.3 us a job less, on both sides together
     if names.count(names[0]) == len(names):
@@ -188,7 +188,7 @@ def job_arguments(envelopes: list[bytes], names: list[bytes]) -> list[bytes | in
     return [len(place_of), *place_of, places, *envelopes]
 
 
-def options_arguments(
+def make_add_with_options_arguments(
     envelopes: list[bytes], names: list[bytes], ids: list[str], options: list[AddOptions]
 ) -> list[bytes | str | int]:
     """Returns the jobs as add_with_options.lua takes them."""
@@ -203,18 +203,18 @@ def read_numbered_add(reply: Any) -> int | None:
     return 1 if type(reply) is bytes else None
 
 
-def read_added(reply: Any, jobs: int) -> int | None:
+def read_added_count(reply: Any, jobs: int) -> int | None:
     """Returns how many of a batch add.lua took, from its front; None if this is no answer to it."""
     return reply if type(reply) is int and 0 <= reply <= jobs else None
 
 
-def read_added_with_options(reply: Any, jobs: int) -> bytes | None:
+def read_add_statuses(reply: Any, jobs: int) -> bytes | None:
     """Returns what became of each job, as add_with_options.lua says it; None if this is no answer to it."""
     is_answer = type(reply) is bytes and len(reply) == jobs and not reply.strip(ADD_STATUSES)
     return reply if is_answer else None
 
 
-def _pass_on_count(on_count: OnCount, reply: Any) -> None:
+def _pass_on_replica_count(on_count: OnCount, reply: Any) -> None:
     """Passes a reply on. What is no number becomes an error, because a callback of a socket must not raise."""
     try:
         on_count(reply if isinstance(reply, ChasquiError) else read_count(reply))

@@ -5,9 +5,9 @@ This page has reading, acking, settling and reporting; the parts that it is made
     calls.py     the connection: call(), run(), send(), subscribe(), close()
     leases.py    renew_worker_lease(), rebuild_group(), leave_group(), read_leases(), claim_name() ...
     pending.py   list_pending(), take_over(), claim_idle(), count_delivery(), release_entries() ...
-    cancellations.py   cancel(), read_marks(), read_cancellations()
+    cancellations.py   cancel(), read_queue_flags(), read_cancellations()
     delayed.py   promote(), move_delayed(), count_delayed(), subscribe_to_due(), publish_due() ...
-    adding.py    a producer's adds, which Broker.adds() begins
+    adding.py    a producer's adds, which Broker.make_adds() begins
 
 Surfaces of their own, over a Broker: dlq.py, inspector.py, repeatables.py, results.py, events.py.
 
@@ -27,7 +27,7 @@ from ..errors import ConnectionLost, ReplyError
 from . import scripts
 from .adding import Adds
 from .cancellations import CancelCalls
-from .command_replies import decode_info_text, read_ackdel_codes, read_lag
+from .command_replies import decode_info_text, read_ackdel_codes, read_group_lag
 from .delayed import INDEX_KEPT_MS, DelayedCalls, ignore_reply
 from .error_actions import is_command_refused
 from .event_batch import EventBatch, EventsOnSend, send_events
@@ -35,8 +35,8 @@ from .failed_jobs import Buried, Rescheduled
 from .keys import Keys
 from .pending import PendingCalls
 from .reading import Reading, ReadRequest
-from .registry import log_refusal, make_registration_arguments
-from .replies import Bounds, Claimed, Settled, read_count, read_new, read_settled
+from .registry import log_registration_refusal, make_registration_arguments
+from .replies import ByteBounds, ClaimedEntry, SettledJobs, read_count, read_new_entries, read_settled
 from .server_checks import SILENCED_BY, Risks, describe_vulnerability, read_risks
 from .socket import OnReply, Socket, pack
 from .topology.node_map import slot_of
@@ -51,7 +51,7 @@ class Broker(PendingCalls, DelayedCalls, CancelCalls):
         """Returns the conversation about another queue, over the same connection unless another node has the queue."""
         return Broker(self._connection.to_node_of_slot(slot_of(keys.prefix)), keys)
 
-    def adds(self, *, ledger_ttl_ms: int) -> Adds:
+    def make_adds(self, *, ledger_ttl_ms: int) -> Adds:
         """A new producer: its numbers and its ledger are its own."""
         return Adds(self._connection, self._keys, ledger_ttl_ms=ledger_ttl_ms)
 
@@ -67,20 +67,22 @@ class Broker(PendingCalls, DelayedCalls, CancelCalls):
         timeout_s = None if block_ms is None else block_ms / 1000 + 2.0
         wait = () if block_ms is None else ("BLOCK", block_ms)
         packed = pack("XREADGROUP", "GROUP", group, consumer, "COUNT", count, *wait, "STREAMS", self._keys.stream, ">")
-        socket = await self._connection.ready(self._connection.deadline(timeout_s))
+        socket = await self._connection.wait_for_socket(self._connection.make_deadline(timeout_s))
         reading = Reading(socket, request)
         socket.max_reply_bytes = request.max_reply_bytes
-        socket.send(packed, self._connection.deadline(timeout_s), reading.on_reply)
+        socket.send(packed, self._connection.make_deadline(timeout_s), reading.on_reply)
         socket.flush()  # hot: the server begins while this side is still busy with the last batch
         return reading
 
-    async def read_within(self, group: str, consumer: str, count: int, bounds: Bounds) -> list[Claimed]:
+    async def read_within_bounds(self, group: str, consumer: str, count: int, bounds: ByteBounds) -> list[ClaimedEntry]:
         """Reads new entries up to `bounds`, without waiting for any: for queues with large jobs."""
-        return read_new(await self.run_script(scripts.READ, (self._keys.stream,), (group, consumer, count, *bounds)))
+        return read_new_entries(
+            await self.run_script(scripts.READ, (self._keys.stream,), (group, consumer, count, *bounds))
+        )
 
-    async def has_unread(self, group: str) -> bool:
+    async def has_unread_entries(self, group: str) -> bool:
         """Returns whether the stream has entries that no consumer of the group has read. True if nothing is known."""
-        lag = read_lag(await self.call("XINFO", "GROUPS", self._keys.stream), group.encode())
+        lag = read_group_lag(await self.call("XINFO", "GROUPS", self._keys.stream), group.encode())
         return lag is None or lag > 0
 
     async def subscribe_to_backlog(self, on_hint: Callable[[], None]) -> bool:
@@ -91,7 +93,7 @@ class Broker(PendingCalls, DelayedCalls, CancelCalls):
         """Publishes to idle workers that jobs are left. The message may be lost: they also look by themselves."""
         self.send(("PUBLISH", self._keys.backlog_channel, ""), ignore_reply)
 
-    async def unblock(self, client_id: int, address: str) -> bool:
+    async def unblock_read(self, client_id: int, address: str) -> bool:
         """Makes another connection's blocked read return now, as if its time were up.
 
         False if that connection leads to another server, if its number is not known, or if this user may not do that.
@@ -113,11 +115,11 @@ class Broker(PendingCalls, DelayedCalls, CancelCalls):
 
         An id that is gone already is passed over, so sending it again is harmless.
         """
-        socket = await self._connection.ready(self._connection.deadline())
+        socket = await self._connection.wait_for_socket(self._connection.make_deadline())
         assert socket.dialect is not None
         if socket.is_congested:
             await socket.wait_until_uncongested()
-        deadline = self._connection.deadline()
+        deadline = self._connection.make_deadline()
         if socket.dialect.xackdel:
             asked = socket.ask(pack(b"XACKDEL", self._keys.stream, group, b"IDS", len(ids), *ids), deadline)
             if events is not None:
@@ -125,7 +127,7 @@ class Broker(PendingCalls, DelayedCalls, CancelCalls):
             try:
                 codes = read_ackdel_codes(await asked, len(ids))
             except ReplyError as error:
-                _do_without_xackdel(socket, error)
+                _note_refused_xackdel(socket, error)
                 codes = []
             if codes.count(1) < len(ids):
                 # The group is missing or was rebuilt: some are not pending, but they are done and must not come again.
@@ -155,7 +157,7 @@ class Broker(PendingCalls, DelayedCalls, CancelCalls):
 
         Returns how many results could not be stored.
         """
-        socket = await self._connection.ready(self._connection.deadline())
+        socket = await self._connection.wait_for_socket(self._connection.make_deadline())
         at_once = socket.dialect is not None and socket.dialect.msetex and socket.dialect.xackdel
         words: list[Any] = [group, self._keys.prefix, ttl_ms, int(at_once), len(ids), len(results), *ids]
         prefix = self._keys.result("")
@@ -166,19 +168,21 @@ class Broker(PendingCalls, DelayedCalls, CancelCalls):
         keys = (self._keys.stream, self._keys.delayed)
         return read_count(await self.run_script(scripts.ACK_WITH_RESULT, keys, tuple(words), events))
 
-    async def reschedule(self, group: str, consumer: str, jobs: list[Rescheduled], events_max_len: int) -> Settled:
+    async def reschedule(self, group: str, consumer: str, jobs: list[Rescheduled], events_max_len: int) -> SettledJobs:
         """Moves failed jobs to the delayed set, and writes their events unless events_max_len is 0.
 
         Only an entry that is still this consumer's, by that delivery, is moved, so a second sending changes nothing.
         """
-        regroup, notes = self._keys.regroup(group), self._keys.cancelled
+        regroup, notes = self._keys.group_reports(group), self._keys.cancelled
         keys = (self._keys.stream, self._keys.delayed, self._keys.events, regroup, notes)
         words: list[Any] = [group, consumer, self._keys.prefix, INDEX_KEPT_MS, events_max_len]
         for job in jobs:
-            words += job.arguments(with_events=events_max_len > 0)
+            words += job.script_arguments(with_events=events_max_len > 0)
         return read_settled(await self.run_script(scripts.RESCHEDULE, keys, tuple(words)), len(jobs))
 
-    async def bury(self, group: str, consumer: str, max_len: int, jobs: list[Buried], events_max_len: int) -> Settled:
+    async def bury(
+        self, group: str, consumer: str, max_len: int, jobs: list[Buried], events_max_len: int
+    ) -> SettledJobs:
         """Moves jobs to the dead letters as reschedule() moves them, and writes their events."""
         keys = (
             self._keys.stream,
@@ -186,12 +190,12 @@ class Broker(PendingCalls, DelayedCalls, CancelCalls):
             self._keys.dead_dropped,
             self._keys.events,
             self._keys.delayed,
-            self._keys.regroup(group),
+            self._keys.group_reports(group),
             self._keys.cancelled,
         )
         words: list[Any] = [group, consumer, max_len, self._keys.prefix, events_max_len]
         for job in jobs:
-            words += job.arguments(with_events=events_max_len > 0)
+            words += job.script_arguments(with_events=events_max_len > 0)
         return read_settled(await self.run_script(scripts.BURY, keys, tuple(words)), len(jobs))
 
     # Reporting ------------------------------------------------------------------------------------------------------
@@ -202,7 +206,7 @@ class Broker(PendingCalls, DelayedCalls, CancelCalls):
         if socket is None:
             batch.on_written(len(batch.others) + len(batch.completed), ConnectionLost("the connection is lost"))
         else:
-            send_events(socket, self._keys, batch, self._connection.deadline())
+            send_events(socket, self._keys, batch, self._connection.make_deadline())
 
     def set_progress(self, job_id: str, percent: int, kept_ms: int, on_reply: OnReply) -> None:
         """Stores how far a job is. No caller waits for it."""
@@ -217,13 +221,15 @@ class Broker(PendingCalls, DelayedCalls, CancelCalls):
     async def register_queue(self) -> None:
         """Notes in the registry of queues that this one is in use. A refusal is logged. Harmless to send again."""
         try:
-            log_refusal(await self.run_script(scripts.REGISTER_QUEUE, (), make_registration_arguments(self._keys)))
+            log_registration_refusal(
+                await self.run_script(scripts.REGISTER_QUEUE, (), make_registration_arguments(self._keys))
+            )
         except ReplyError as error:
-            log_refusal(error)
+            log_registration_refusal(error)
 
     # Pausing and the server -----------------------------------------------------------------------------------------
 
-    async def subscribe_to_marks(self, on_hint: Callable[[], None]) -> bool:
+    async def subscribe_to_pause_and_cancel(self, on_hint: Callable[[], None]) -> bool:
         """Has `on_hint` called when a message says that the queue is paused or resumed, or a job cancelled.
 
         Messages can be lost.
@@ -256,7 +262,7 @@ class Broker(PendingCalls, DelayedCalls, CancelCalls):
         return "" if dialect is None or is_silenced else describe_vulnerability(dialect.server, dialect.version)
 
 
-def _do_without_xackdel(socket: Socket, error: ReplyError) -> None:
+def _note_refused_xackdel(socket: Socket, error: ReplyError) -> None:
     """Notes that the server refuses XACKDEL to this user; raises any other error."""
     if not is_command_refused(error) or socket.dialect is None:
         raise error

@@ -98,12 +98,12 @@ class RedisCalls:
         After a refusal that proves that nothing was executed it is called again, with growing pauses, until its time is
         up.
         """
-        give_up_at, pause_s = self._connection.deadline(), 0.0
+        give_up_at, pause_s = self._connection.make_deadline(), 0.0
         while True:
-            socket = await self._connection.ready(give_up_at)
-            asked = socket.ask(script.pack(socket, keys, arguments), self._connection.deadline())
+            socket = await self._connection.wait_for_socket(give_up_at)
+            asked = socket.ask(script.pack(socket, keys, arguments), self._connection.make_deadline())
             if events is not None:
-                send_events(socket, self._keys, events(), self._connection.deadline())
+                send_events(socket, self._keys, events(), self._connection.make_deadline())
             try:
                 return await asked
             except ReplyError as error:
@@ -122,19 +122,19 @@ class RedisCalls:
         if socket is None or socket.is_congested:
             on_reply(ConnectionLost("the server does not take it now"))
         else:
-            socket.send(pack(*words), self._connection.deadline(), on_reply)
+            socket.send(pack(*words), self._connection.make_deadline(), on_reply)
 
     async def subscribe(self, channel: str, on_message: Callable[[bytes], None]) -> bool:
         """Has `on_message` called with each message of a channel. False if this connection cannot listen.
 
         The subscription ends with the socket, so callers renew it. Messages can be lost.
         """
-        deadline = self._connection.deadline()
-        socket = await self._connection.ready(deadline)
+        deadline = self._connection.make_deadline()
+        socket = await self._connection.wait_for_socket(deadline)
         assert socket.dialect is not None
         if socket.dialect.protocol < 3:  # there a connection that listens can do nothing else
             return False
-        return socket.listen(channel, on_message, deadline)
+        return socket.subscribe(channel, on_message, deadline)
 
     async def subscribe_to_hints(self, channel: str, on_due: Callable[[float], None]) -> bool:
         """Subscribes to messages that say in how many ms something is due; `on_due` gets seconds."""

@@ -8,7 +8,7 @@ from .._core.limits import MOVED_BYTES
 from .._wire.entry import entry_order
 from . import scripts
 from .calls import RedisCalls
-from .replies import QueueMarks, as_bytes, as_text, read_count, reads_reply
+from .replies import QueueFlags, as_bytes, as_text, read_count, reads_reply
 
 NOTES_KEPT_MS = 7 * 24 * 3600 * 1000  # of jobs that no worker takes
 MOST_NOTES = 5000  # of 40 bytes; of longer ones fewer
@@ -24,7 +24,7 @@ class Cancellations(NamedTuple):
     def __bool__(self) -> bool:
         return bool(self.entries or self.ids)
 
-    def covers(self, entry_id: bytes, job_id: str) -> bool:
+    def includes_job(self, entry_id: bytes, job_id: str) -> bool:
         """Whether the job of this entry is cancelled."""
         if entry_id in self.entries:
             return True
@@ -50,13 +50,13 @@ class CancelCalls(RedisCalls):
         arguments = (*head, events_max_len, self._keys.pause_channel)
         return _read_cancel_answer(await self.run_script(scripts.CANCEL, keys, arguments))
 
-    async def read_marks(self) -> QueueMarks:
+    async def read_queue_flags(self) -> QueueFlags:
         """Returns whether the queue is paused, and whether it has notes about cancelled jobs: nearly always neither."""
         found = read_count(await self.call("EXISTS", self._keys.paused, self._keys.cancelled))
         if not found:
-            return QueueMarks(is_paused=False, has_cancellations=False)
+            return QueueFlags(is_paused=False, has_cancellations=False)
         is_paused = await self.is_paused()
-        return QueueMarks(is_paused, has_cancellations=found > is_paused)
+        return QueueFlags(is_paused, has_cancellations=found > is_paused)
 
     async def is_paused(self) -> bool:
         return bool(read_count(await self.call("EXISTS", self._keys.paused)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from .replies import as_bytes, as_deliveries, as_int, as_list, reads_reply
+from .replies import as_bytes, as_delivery_count, as_int, as_list, reads_reply
 
 
 @reads_reply
@@ -16,13 +16,13 @@ def read_ackdel_codes(reply: Any, count: int) -> list[int]:
 
 
 @reads_reply
-def read_blob(reply: Any) -> bytes | None:
+def read_stored_bytes(reply: Any) -> bytes | None:
     """Returns a stored string."""
     return None if reply is None else as_bytes(reply)
 
 
 @reads_reply
-def read_values(reply: Any, count: int) -> list[bytes | None]:
+def read_stored_bytes_list(reply: Any, count: int) -> list[bytes | None]:
     """Stored strings, None where there is none."""
     if len(as_list(reply)) != count:
         raise ValueError
@@ -30,7 +30,7 @@ def read_values(reply: Any, count: int) -> list[bytes | None]:
 
 
 @reads_reply
-def read_scores(reply: Any) -> list[tuple[bytes, float]]:
+def read_members_with_scores(reply: Any) -> list[tuple[bytes, float]]:
     """Returns members of a sorted set with their scores: pairs under RESP3, one after the other under RESP2."""
     if as_list(reply) and isinstance(reply[0], list):
         return [(as_bytes(member), float(score)) for member, score in reply]
@@ -49,14 +49,14 @@ def read_time_ms(reply: Any) -> int:
 
 
 @reads_reply
-def read_last_pending(reply: Any) -> bytes | None:
+def read_last_pending_id(reply: Any) -> bytes | None:
     """Returns the last entry that is pending for any consumer, from XPENDING's summary."""
     _, _, last, _ = reply
     return None if last is None else as_bytes(last)
 
 
 @reads_reply
-def read_holders(reply: Any) -> dict[bytes, int]:
+def read_pending_count_by_consumer(reply: Any) -> dict[bytes, int]:
     """Returns how many entries each consumer holds, from XPENDING's summary."""
     _, _, _, holders = reply
     return {as_bytes(name): int(count) for name, count in holders or ()}
@@ -74,20 +74,20 @@ class PendingEntry(NamedTuple):
 @reads_reply
 def read_pending_entries(reply: Any) -> list[PendingEntry]:
     return [
-        PendingEntry(as_bytes(entry_id), as_bytes(consumer), as_int(idle_ms), as_deliveries(deliveries))
+        PendingEntry(as_bytes(entry_id), as_bytes(consumer), as_int(idle_ms), as_delivery_count(deliveries))
         for entry_id, consumer, idle_ms, deliveries in as_list(reply)
     ]
 
 
 @reads_reply
-def read_groups(reply: Any) -> dict[bytes, bytes]:
+def read_last_delivered_ids(reply: Any) -> dict[bytes, bytes]:
     """Returns the last delivered id of each group, from XINFO GROUPS."""
     groups = map(_as_field_map, as_list(reply))
     return {as_bytes(group[b"name"]): as_bytes(group[b"last-delivered-id"]) for group in groups}
 
 
 @reads_reply
-def read_lag(reply: Any, group: bytes) -> int | None:
+def read_group_lag(reply: Any, group: bytes) -> int | None:
     """Returns how many entries a group has not read yet, from XINFO GROUPS; None if the server does not know."""
     for fields in map(_as_field_map, as_list(reply)):
         if fields[b"name"] == group and fields[b"lag"] is not None:
@@ -96,7 +96,7 @@ def read_lag(reply: Any, group: bytes) -> int | None:
 
 
 @reads_reply
-def read_scan(reply: Any) -> tuple[bytes, list[bytes]]:
+def read_scan_page(reply: Any) -> tuple[bytes, list[bytes]]:
     cursor, keys = reply
     return as_bytes(cursor), as_list(keys)
 
@@ -108,7 +108,7 @@ def read_newest_id(reply: Any) -> str:
 
 
 @reads_reply
-def read_consumers(reply: Any) -> dict[bytes, int]:
+def read_idle_ms_by_consumer(reply: Any) -> dict[bytes, int]:
     """Returns how many ms ago each consumer was last seen, from XINFO CONSUMERS."""
     return {as_bytes(fields[b"name"]): as_int(fields[b"idle"]) for fields in map(_as_field_map, as_list(reply))}
 

@@ -89,20 +89,20 @@ class Connection:
 
     async def call(self, *words: Any, timeout_s: float | None = None) -> Any:
         """Sends one command and returns its reply; raises ReplyError, ConnectionLost or CommandTimeout."""
-        return await self.ask(lambda socket: pack(*words), timeout_s)
+        return await self.call_packed(lambda socket: pack(*words), timeout_s)
 
-    async def ask(self, pack_for: Callable[[Socket], bytes], timeout_s: float | None = None) -> Any:
+    async def call_packed(self, pack_for: Callable[[Socket], bytes], timeout_s: float | None = None) -> Any:
         """Does what call() does, for a command that depends on the socket.
 
         The timeout of the reply begins when the socket is ready, because opening one takes several round trips.
         """
-        give_up_at, pause_s = self.deadline(timeout_s), 0.0
+        give_up_at, pause_s = self.make_deadline(timeout_s), 0.0
         while True:
-            socket = await self.ready(give_up_at)
+            socket = await self.wait_for_socket(give_up_at)
             if socket.is_congested:
                 await socket.wait_until_uncongested()
             try:
-                return await socket.ask(pack_for(socket), self.deadline(timeout_s))
+                return await socket.ask(pack_for(socket), self.make_deadline(timeout_s))
             except ReplyError as error:
                 if not is_not_executed(error) or asyncio.get_running_loop().time() >= give_up_at:
                     raise
@@ -113,10 +113,10 @@ class Connection:
         """Sets the timeout of the following commands."""
         self.timeout_s = timeout_s
 
-    def deadline(self, timeout_s: float | None = None) -> float:
+    def make_deadline(self, timeout_s: float | None = None) -> float:
         return asyncio.get_running_loop().time() + (self.timeout_s if timeout_s is None else timeout_s)
 
-    async def ready(self, deadline: float) -> Socket:
+    async def wait_for_socket(self, deadline: float) -> Socket:
         """Returns a live socket; raises if there is none by the deadline."""
         self._bind_to_loop()
         while (socket := self.live_socket()) is None:
@@ -162,7 +162,7 @@ class Connection:
         return self._others[slot]
 
     def to_every_master(self) -> list[Connection]:
-        return [self.to_node_of_slot(slot) for slot in self._destination.masters()] or [self]
+        return [self.to_node_of_slot(slot) for slot in self._destination.slot_of_each_master()] or [self]
 
     def drop(self, reason: ChasquiError) -> None:
         """Ends the current socket, for all that use it; the next call opens another."""
@@ -171,7 +171,7 @@ class Connection:
 
     async def close(self) -> None:
         self._is_closed = True
-        self._destination.leave()
+        self._destination.stop_following()
         for other in self._others.values():
             await other.close()
         if self._opening is not None and not self._opening.done():
@@ -194,33 +194,33 @@ class Connection:
     async def _open_with_retries(self) -> ChasquiError | None:
         """Tries until a socket is open; returns an error that another attempt would not solve."""
         if self.socket is not None and self.socket.lost is not None:
-            self._note_loss(self.socket)
+            self._handle_lost_socket(self.socket)
             self._leave_socket(self.socket.lost)
-        credentials_due_at = self.deadline(LATE_CREDENTIALS_S)
+        credentials_due_at = self.make_deadline(LATE_CREDENTIALS_S)
         while True:
             await self._pause_before_retry()
             self._is_outdated = False
             try:
                 async with asyncio.timeout(CONNECT_TIMEOUT_S) as self._waiting:
-                    socket = await self._open()
+                    socket = await self._find_or_open_socket()
             except Redirected:
                 self._backoff.reset()
             except (ConnectionLost, CommandTimeout, OSError) as error:  # TimeoutError is an OSError
                 if self._is_outdated:
                     continue
-                self._note_failure(ConnectionLost(explain_failure(error) or "no answer to the handshake"))
-                if (wrong := await self._find_wrong_protocol()) is not None:
+                self._report_failure(ConnectionLost(explain_failure(error) or "no answer to the handshake"))
+                if (wrong := await self._diagnose_wrong_protocol()) is not None:
                     return wrong
             except NotRedis as error:
-                return await self._find_wrong_protocol() or error
+                return await self._diagnose_wrong_protocol() or error
             except RefusedCredentials as error:
                 if asyncio.get_running_loop().time() >= credentials_due_at:
                     return AuthenticationFailed(*error.args)
-                self._note_failure(error)
+                self._report_failure(error)
             except ChasquiError as error:
                 if not isinstance(error, ReplyError) or action_for(error) is ErrorAction.FATAL:
                     return error
-                self._note_failure(error)
+                self._report_failure(error)
             except Exception as error:  # noqa: BLE001  a resolver or a TLS library may raise anything
                 return RedisTrouble(f"cannot connect to {self._shown}: {type(error).__name__}: {error}")
             else:
@@ -265,16 +265,16 @@ class Connection:
     def _is_steady(self) -> bool:
         return asyncio.get_running_loop().time() - self._opened_at >= STEADY_S
 
-    async def _find_wrong_protocol(self) -> NotRedis | None:
+    async def _diagnose_wrong_protocol(self) -> NotRedis | None:
         """Finds out, after the very first attempt, whether only one of URL and server uses TLS."""
         endpoint, self._untried = self._untried, None
         return None if endpoint is None else await find_wrong_protocol(endpoint)
 
-    def _note_loss(self, socket: Socket) -> None:
+    def _handle_lost_socket(self, socket: Socket) -> None:
         """Resets the pauses, unless the server refused this socket right after it was opened: it may do so again."""
         assert socket.lost is not None
         if not isinstance(socket.lost, (ReplyTooLarge, Redirected)):  # the caller logs the one, the route the other
-            self._note_failure(socket.lost)
+            self._report_failure(socket.lost)
         if socket.refused_by is None or self._is_steady():
             self._backoff.reset()
         if socket.refused_by is not None:
@@ -289,25 +289,25 @@ class Connection:
         if self._on_up is not None:
             self._on_up()
 
-    def _note_failure(self, error: ChasquiError) -> None:
+    def _report_failure(self, error: ChasquiError) -> None:
         self._trouble = error
         if self._endpoint is not None:
             self._destination.note_trouble(self._endpoint, error)
         if self._on_down is not None:
             self._on_down(error)
 
-    async def _open(self) -> Socket:
+    async def _find_or_open_socket(self) -> Socket:
         """Returns a socket to the server that is the right one now: another connection's, or one that it opens."""
         assert self._waiting is not None
         sockets, self._endpoint = self._bind_to_loop(), None
-        endpoint = self._endpoint = await self._destination.find(self._leave_wrong_server)
+        endpoint = self._endpoint = await self._destination.find_endpoint(self._leave_wrong_server)
         if not self.openings and self._trouble is None:
             self._untried = endpoint
         self._waiting.reschedule(None)  # while another connection opens it, within its own time
         async with sockets.turn(endpoint):
             if self._is_outdated:
                 raise Redirected(f"{endpoint.address} is no longer the right server")
-            self._waiting.reschedule(self.deadline(CONNECT_TIMEOUT_S))
+            self._waiting.reschedule(self.make_deadline(CONNECT_TIMEOUT_S))
             if (socket := sockets.find(endpoint)) is not None:
                 await self._check_server(socket, endpoint)
             else:
@@ -331,7 +331,7 @@ class Connection:
     async def _check_server(self, socket: Socket, endpoint: Endpoint) -> None:
         """Raises if the server is not the right one, or if it must accept writes and does not."""
         assert socket.dialect is not None
-        self._destination.check(endpoint, socket.dialect)
+        self._destination.check_server(endpoint, socket.dialect)
         await self._role_check.check(socket)
 
     async def _wait_for_credentials(self, endpoint: Endpoint) -> Login:
@@ -342,6 +342,6 @@ class Connection:
         trouble, self._trouble = self._trouble, AuthenticationFailed("the credential provider has not answered yet")
         self._waiting.reschedule(None)
         login = await endpoint.credentials()
-        self._waiting.reschedule(self.deadline(CONNECT_TIMEOUT_S))
+        self._waiting.reschedule(self.make_deadline(CONNECT_TIMEOUT_S))
         self._trouble = trouble
         return login

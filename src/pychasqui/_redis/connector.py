@@ -24,7 +24,7 @@ from .handshake import RoleCheck
 from .keys import Keys
 from .measured_broker import make_broker
 from .shared_sockets import SharedSockets, find_shared_sockets
-from .tls import describe_unchecked
+from .tls import describe_disabled_checks
 from .topology.destination import RoutedDestination
 from .topology.node_map import slot_of
 from .url import CLUSTER, SERVER
@@ -61,7 +61,7 @@ class Connector:
             )
             if location.kind != SERVER:
                 self._route = self._make_route(location)
-            if location.node.tls is not None and (gap := describe_unchecked(location.node.tls)):
+            if location.node.tls is not None and (gap := describe_disabled_checks(location.node.tls)):
                 log.warning(
                     "%s: %s, so an attacker on the network can read and change jobs; instead, name the authority that "
                     "signs the certificate in ssl_ca_certs",
@@ -87,12 +87,14 @@ class Connector:
         node = self._location.node
         return (node.path, None) if node.path else (node.host, node.port)
 
-    def broker(
+    def make_broker(
         self, keys: Keys, *, timeout_s: float, gets_messages: bool = True, sinks: GuardedSinks | None = None
     ) -> Broker:
         """Returns a broker with its own connection. Its calls are timed if one of `sinks` has `redis_answered`."""
         slot = slot_of(keys.prefix)
-        return make_broker(self.connection(timeout_s=timeout_s, gets_messages=gets_messages, slot=slot), keys, sinks)
+        return make_broker(
+            self.make_connection(timeout_s=timeout_s, gets_messages=gets_messages, slot=slot), keys, sinks
+        )
 
     def shared_broker(self, keys: Keys, *, timeout_s: float) -> Broker:
         """Returns a broker that shares its socket: with all brokers of this process, event loop, URL and timeout.
@@ -100,9 +102,11 @@ class Connector:
         None of its calls may block the server's side of it, or change its state.
         """
         find_sockets = partial(find_shared_sockets, (*self._key, timeout_s))
-        return Broker(self.connection(timeout_s=timeout_s, slot=slot_of(keys.prefix), find_sockets=find_sockets), keys)
+        return Broker(
+            self.make_connection(timeout_s=timeout_s, slot=slot_of(keys.prefix), find_sockets=find_sockets), keys
+        )
 
-    def connection(
+    def make_connection(
         self,
         *,
         timeout_s: float,
@@ -129,7 +133,7 @@ class Connector:
         """Where the masters are; None if the URL leads to one server."""
         return self._route
 
-    def note_cluster(self, endpoint: Endpoint) -> Route:
+    def switch_to_cluster(self, endpoint: Endpoint) -> Route:
         """The server there has said that it is a node of a cluster."""
         if self._route is None:
             self._route = self._make_route(Location(CLUSTER, replace(endpoint, protocol=3), (endpoint,)))
@@ -153,7 +157,7 @@ class Connector:
             self._embedded = await asyncio.shield(joining)
         except asyncio.CancelledError:
             # The thread cannot be stopped; once it has joined, it leaves again.
-            joining.add_done_callback(_leave_again)
+            joining.add_done_callback(_leave_joined_server)
             raise
         return parse_endpoint(self._embedded.url, client_name=self._name_at_server)
 
@@ -168,7 +172,7 @@ class Connector:
             self._is_down = False
             log.info("%s has reached %s again", self._client_name, self)
 
-    def leave(self) -> None:
+    def leave_embedded_server(self) -> None:
         """Leaves an embedded server, and logs no more losses."""
         self._is_left = True
         if self._embedded is not None:
@@ -187,6 +191,6 @@ def _make_hashable(provider: Any) -> Hashable:
         return found
 
 
-def _leave_again(joining: asyncio.Task[EmbeddedServer]) -> None:
+def _leave_joined_server(joining: asyncio.Task[EmbeddedServer]) -> None:
     if not joining.cancelled() and joining.exception() is None:
         joining.result().leave()

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from .._core.limits import MAX_LEADER_LEASE_MS, MOVED_BYTES, PROMOTE_BATCH_WITH_EVENTS, PROMOTE_BYTES
 from ..errors import ReplyError
 from . import scripts
-from .command_replies import read_scores
+from .command_replies import read_members_with_scores
 from .leases import LeaseCalls
 from .replies import Promotion, read_count, read_found, read_promotion
 
@@ -37,7 +37,7 @@ class DelayedCalls(LeaseCalls):
             self.call("ZRANGE", self._keys.delayed, 0, 0, "WITHSCORES"),
             self.now_ms(),
         )
-        for _, due_ms in read_scores(first):
+        for _, due_ms in read_members_with_scores(first):
             return read_count(depth), int(min(max(0, now_ms - due_ms), now_ms))  # a score may be infinite
         return read_count(depth), 0
 

@@ -13,10 +13,10 @@ from .endpoint import Endpoint
 class Destination(Protocol):
     """Where a connection leads: to one server, or to whichever server is the master."""
 
-    async def find(self, on_change: Callable[[], None]) -> Endpoint:
+    async def find_endpoint(self, on_change: Callable[[], None]) -> Endpoint:
         """Returns the endpoint to open. `on_change` is called in this loop when it may be another by then."""
 
-    def check(self, endpoint: Endpoint, dialect: Dialect) -> None:
+    def check_server(self, endpoint: Endpoint, dialect: Dialect) -> None:
         """Raises if the server that answers there is not the right one."""
 
     def note_trouble(self, endpoint: Endpoint, error: Exception) -> None:
@@ -30,11 +30,11 @@ class Destination(Protocol):
     def is_master(self, endpoint: Endpoint) -> bool:
         """Whether the server there is well, as far as is known, although it may not be the right one."""
 
-    def leave(self) -> None:
+    def stop_following(self) -> None:
         """The connection is closed."""
 
     def to_node_of_slot(self, slot: int) -> Destination | None:
         """Returns where the node of another slot is; None if that is here."""
 
-    def masters(self) -> list[int]:
+    def slot_of_each_master(self) -> list[int]:
         """Returns a slot of each master of a cluster; none where there is one server."""

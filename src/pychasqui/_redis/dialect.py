@@ -30,7 +30,7 @@ class Dialect:
         return f"{self.server} {'.'.join(map(str, self.version))}"
 
 
-def read_hello(reply: Any) -> Dialect:
+def read_dialect(reply: Any) -> Dialect:
     """Reads the dialect from the reply to HELLO: a map under RESP3, a flat list under RESP2."""
     if isinstance(reply, list) and len(reply) % 2 == 0:
         reply = dict(zip(reply[::2], reply[1::2], strict=True))
@@ -38,7 +38,7 @@ def read_hello(reply: Any) -> Dialect:
         raise NotRedis("the server's reply to HELLO is not that of Redis")
     server = printable(read_text(reply[b"server"]) or "", 40)
     version = parse_version(read_text(reply[b"version"]) or "")
-    refuse_too_old(server, version)
+    refuse_too_old_server(server, version)
     redis = version if server == "redis" else (0,)
     valkey = version if server == "valkey" else (0,)
     return Dialect(
@@ -59,7 +59,7 @@ def parse_version(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in re.findall(r"[0-9]{1,9}", text)[:3])
 
 
-def refuse_too_old(server: str, version: tuple[int, ...]) -> None:
+def refuse_too_old_server(server: str, version: tuple[int, ...]) -> None:
     if version < OLDEST:
         found, needed = ".".join(map(str, version)), ".".join(map(str, OLDEST))
         raise ServerTooOld(f"{server} {found} is too old: pychasqui needs Redis {needed} or newer, or any Valkey")

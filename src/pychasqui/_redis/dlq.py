@@ -22,18 +22,18 @@ class DlqBroker:
         self._call = calls.call
         self._keys = keys
 
-    async def page(self, start: str, end: str, count: int) -> list[Entry]:
+    async def read_page(self, start: str, end: str, count: int) -> list[Entry]:
         """Returns letters, oldest first; start and end are as XRANGE takes them."""
         return read_range(await self._call("XRANGE", self._keys.dead, start, end, "COUNT", count))
 
-    async def newest_id(self) -> str:
+    async def read_newest_id(self) -> str:
         """Returns the id of the newest letter; "0-0" if there is none."""
         return read_newest_id(await self._call("XREVRANGE", self._keys.dead, "+", "-", "COUNT", 1))
 
     async def count(self) -> int:
         return read_count(await self._call("XLEN", self._keys.dead))
 
-    async def dropped(self) -> int:
+    async def read_dropped_count(self) -> int:
         """Returns how many dead letters the bound has pushed out; 0 if what is stored there is no number."""
         return read_int(await self._call("GET", self._keys.dead_dropped)) or 0
 

@@ -11,7 +11,7 @@ from .._core.defaults import GROUP
 from .._wire.lenient import read_int, read_text
 from ..errors import ReplyError
 from .broker import Broker
-from .command_replies import ConsumerState, decode_info_text, read_consumer_states, read_groups
+from .command_replies import ConsumerState, decode_info_text, read_consumer_states, read_last_delivered_ids
 from .error_actions import ErrorAction, action_for
 from .keys import Keys
 from .replies import read_count, reads_replies
@@ -67,7 +67,7 @@ class DoctorBroker:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
 
-    async def info(self) -> dict[str, str] | None:
+    async def read_info(self) -> dict[str, str] | None:
         """Returns the fields of INFO; None if this user may not ask."""
         try:
             replies = [await self._broker.call("INFO", section) for section in INFO_SECTIONS]
@@ -134,7 +134,7 @@ class DoctorBroker:
         has_stream, has_leases = types[keys.stream] == "stream", types[keys.workers] == "zset"
         leases = await broker.read_leases(GROUP) if has_leases else {}
         now_ms = await broker.now_ms()
-        groups = read_groups(await broker.call("XINFO", "GROUPS", keys.stream)) if has_stream else {}
+        groups = read_last_delivered_ids(await broker.call("XINFO", "GROUPS", keys.stream)) if has_stream else {}
         consumers = await self._read_consumers(broker, keys) if GROUP.encode() in groups else []
         has_dead = types[keys.dead] == "stream"
         dropped = await broker.call("GET", keys.dead_dropped) if has_dead else None

@@ -16,14 +16,14 @@ from typing import TypeVar
 
 from ..errors import InvalidArgument, InvalidType
 from .credentials import CredentialProvider, Login, ask_provider, check_provider
-from .tls import find_tls_remedy, make_context, read_server_hostname
+from .tls import find_tls_remedy, make_tls_context, read_server_hostname
 from .url import DEFAULT_HOST, DEFAULT_PORT, SENTINEL, SERVER, RedisUrl, read_url
 
 TLS_TIMEOUT_S = 4.0  # a port without TLS never answers; less than CONNECT_TIMEOUT_S, to leave time to find that out
 P = TypeVar("P", bound=asyncio.BaseProtocol)
 
 
-def join_address(host: str, port: int) -> str:
+def format_address(host: str, port: int) -> str:
     """Returns host:port as a URL has it."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
@@ -49,7 +49,7 @@ class Endpoint:
     def __str__(self) -> str:
         if self.path:
             return f"unix://{self.path}"
-        return f"{'rediss' if self.tls else 'redis'}://{join_address(self.host, self.port)}/{self.db}"
+        return f"{'rediss' if self.tls else 'redis'}://{format_address(self.host, self.port)}/{self.db}"
 
     async def credentials(self) -> Login:
         """Returns name and password for a new connection. Asks the provider each time: passwords are rotated."""
@@ -85,7 +85,7 @@ class Location:
     def __str__(self) -> str:
         if self.kind == SERVER:
             return str(self.node)
-        addresses = ",".join(join_address(seed.host, seed.port) for seed in self.seeds)
+        addresses = ",".join(format_address(seed.host, seed.port) for seed in self.seeds)
         path = f"/{self.service}/{self.node.db}" if self.kind == SENTINEL else ""
         return f"{'rediss' if self.node.tls else 'redis'}+{self.kind}://{addresses}{path}"
 
@@ -149,7 +149,7 @@ def parse_location(
         db=read.db,
         protocol=read.protocol,
         client_name=read.client_name or client_name,
-        tls=make_context(read.tls) if has_tls else None,
+        tls=make_tls_context(read.tls) if has_tls else None,
         tls_host=read_server_hostname(read.tls),
         username=read.username,
         password=read.password,

@@ -60,7 +60,7 @@ COMMAND_REFUSED = (
 
 def action_for(error: RedisTrouble) -> ErrorAction:
     if isinstance(error, ReplyError):
-        return _BY_CODE.get(error.code) or (ErrorAction.RETRY if _is_about_slot(error) else ErrorAction.FATAL)
+        return _BY_CODE.get(error.code) or (ErrorAction.RETRY if _is_slot_elsewhere(error) else ErrorAction.FATAL)
     if isinstance(error, AuthenticationFailed):
         return ErrorAction.REAUTHENTICATE
     # A timeout closes its connection, so the action is the same as after a loss.
@@ -79,14 +79,14 @@ def is_not_executed(error: ReplyError) -> bool:
     Any such call may be sent again, after a pause or on the next connection. No script of ours writes before it has
     touched every key.
     """
-    return _needs_connection(error) or _is_about_slot(error)
+    return _needs_new_connection(error) or _is_slot_elsewhere(error)
 
 
-def _is_about_slot(error: ReplyError) -> bool:
+def _is_slot_elsewhere(error: ReplyError) -> bool:
     return error.code in SLOT_CODES or any(text in str(error) for text in KEYS_ELSEWHERE)
 
 
-def _needs_connection(error: ReplyError) -> bool:
+def _needs_new_connection(error: ReplyError) -> bool:
     return _BY_CODE.get(error.code) in (ErrorAction.RECONNECT, ErrorAction.REAUTHENTICATE)
 
 
@@ -96,4 +96,4 @@ def ends_connection(error: ReplyError) -> bool:
     After a failover behind one address the former master keeps its connections: it is a replica now, or it still acts
     as the master and has no replicas left.
     """
-    return _needs_connection(error) or error.code == "NOREPLICAS"
+    return _needs_new_connection(error) or error.code == "NOREPLICAS"

@@ -38,18 +38,18 @@ def send_events(socket: Socket, keys: Keys, batch: EventBatch, deadline: float) 
     stream = keys.events
     if batch.others:
         words = (batch.max_len, *join_events(*batch.others))
-        _send_script(
+        _send_event_script(
             socket, scripts.WRITE_EVENTS, stream, words, deadline, partial(batch.on_written, len(batch.others))
         )
     if batch.completed:
         result_prefix = keys.result("") if batch.has_results else ""
         words = (batch.max_len, *completed_words(batch.completed, result_prefix=result_prefix))
-        _send_script(
+        _send_event_script(
             socket, scripts.WRITE_COMPLETED, stream, words, deadline, partial(batch.on_written, len(batch.completed))
         )
 
 
-def _send_script(
+def _send_event_script(
     socket: Socket,
     script: scripts.Script,
     stream: str,
@@ -61,9 +61,9 @@ def _send_script(
         on_written(ConnectionLost("the server is slow to take what is written"))
         return
 
-    def answered(reply: Any) -> None:
+    def handle_reply(reply: Any) -> None:
         if isinstance(reply, ReplyError) and action_for(reply) is ErrorAction.NO_SCRIPT:
             script.mark_unloaded(socket)  # these events are lost, the next ones are not
         on_written(reply if isinstance(reply, RedisTrouble) else None)
 
-    socket.send(script.pack(socket, (stream,), words), deadline, answered)
+    socket.send(script.pack(socket, (stream,), words), deadline, handle_reply)

@@ -18,11 +18,11 @@ class EventsBroker:
         self._calls = calls
         self._keys = keys
 
-    async def last_event_id(self) -> str:
+    async def read_newest_event_id(self) -> str:
         """Returns the id of the newest event; "0-0" if there is none."""
         return read_newest_id(await self._calls.call("XREVRANGE", self._keys.events, "+", "-", "COUNT", 1))
 
-    async def last_generated_id(self) -> str | None:
+    async def read_last_generated_id(self) -> str | None:
         """Returns the largest id that the stream has given out, also to removed events; None without a stream."""
         try:
             about = await self._calls.call("XINFO", "STREAM", self._keys.events)
@@ -32,7 +32,7 @@ class EventsBroker:
             raise
         return read_text(read_pairs(about).get(b"last-generated-id"))
 
-    async def recent_events(self, count: int) -> list[Entry]:
+    async def read_newest_events(self, count: int) -> list[Entry]:
         """Returns the newest events, oldest first."""
         newest = read_range(await self._calls.call("XREVRANGE", self._keys.events, "+", "-", "COUNT", count))
         return newest[::-1]

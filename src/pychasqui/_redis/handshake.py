@@ -7,10 +7,10 @@ from typing import Any, NoReturn
 
 from ..errors import AuthenticationFailed, ConnectionLost, NotRedis, RedisTrouble, ReplyError
 from .credentials import Login, RefusedCredentials
-from .dialect import Dialect, read_hello
+from .dialect import Dialect, read_dialect
 from .endpoint import Endpoint
 from .error_actions import ErrorAction, action_for, is_command_refused
-from .greeting import make_hello_from_info
+from .hello_from_info import make_hello_from_info
 from .socket import Socket, pack
 
 HANDSHAKE_TIMEOUT_S = 5.0
@@ -42,7 +42,7 @@ async def shake_hands(socket: Socket, endpoint: Endpoint, login: Login, shown: s
             _raise_handshake_error(words, reply, endpoint, shown)
         elif isinstance(reply, BaseException):
             raise reply
-    return read_hello(greeting)
+    return read_dialect(greeting)
 
 
 class RoleCheck:

@@ -18,14 +18,14 @@ from . import scripts
 from .broker import Broker
 from .command_replies import (
     PendingEntry,
-    read_consumers,
-    read_groups,
+    read_idle_ms_by_consumer,
+    read_last_delivered_ids,
+    read_members_with_scores,
     read_pending_count,
     read_pending_entries,
-    read_scan,
+    read_scan_page,
     read_score,
-    read_scores,
-    read_values,
+    read_stored_bytes_list,
 )
 from .error_actions import ErrorAction, action_for
 from .keys import Keys
@@ -86,7 +86,7 @@ class InspectorBroker:
 
     async def pending_count(self) -> int | None:
         """Returns how many entries workers hold; None if the consumer group does not exist."""
-        summary = await self._call_unless_no_group("XPENDING", self._keys.stream, self._group)
+        summary = await self._call_or_none_without_group("XPENDING", self._keys.stream, self._group)
         return read_pending_count(summary) if summary else None
 
     async def read_waiting_page(self, after: str, count: int) -> list[Entry]:
@@ -103,10 +103,10 @@ class InspectorBroker:
             return []
         start = f"({after}" if after else "-"
         held = read_pending_entries(
-            await self._call_unless_no_group("XPENDING", self._keys.stream, self._group, start, "+", count) or []
+            await self._call_or_none_without_group("XPENDING", self._keys.stream, self._group, start, "+", count) or []
         )
         entries = await self._read_entries_of([hold.entry_id for hold in held])
-        return [(hold.entry_id.decode(), _make_pending(hold, entries.get(hold.entry_id))) for hold in held]
+        return [(hold.entry_id.decode(), _to_pending(hold, entries.get(hold.entry_id))) for hold in held]
 
     async def _read_entries_of(self, ids: list[bytes]) -> dict[bytes, Entry]:
         """Returns the entries that exist. Nearly always nothing lies between held ones, and one range has them all."""
@@ -119,7 +119,7 @@ class InspectorBroker:
             entries.update((entry[0], entry) for entry in read_range(page))
         return entries
 
-    async def read_delivered(self, count: int) -> list[Entry]:
+    async def read_delivered_entries(self, count: int) -> list[Entry]:
         """Returns the first entries that workers have been given. The stream does not have those that are done."""
         last = await self._read_last_delivered_id()
         return read_range(await self._call("XRANGE", self._keys.stream, "-", last, "COUNT", count))
@@ -127,7 +127,7 @@ class InspectorBroker:
     async def read_delayed_page(self, from_ms: int | None, offset: int, count: int) -> list[tuple[bytes, float]]:
         """Returns members with their due times, from that time on, without the first `offset` of them."""
         start = "-inf" if from_ms is None else from_ms
-        return read_scores(
+        return read_members_with_scores(
             await self._call("ZRANGEBYSCORE", self._keys.delayed, start, "+inf", "WITHSCORES", "LIMIT", offset, count)
         )
 
@@ -140,13 +140,13 @@ class InspectorBroker:
     async def find_delayed_member(self, job_id: str) -> tuple[bytes, float] | None:
         """Returns a delayed job's member and when it is due."""
         # Unlike GET, MGET passes over keys of other types.
-        (member,) = read_values(await self._call("MGET", self._keys.index(job_id)), 1)
+        (member,) = read_stored_bytes_list(await self._call("MGET", self._keys.delayed_member(job_id)), 1)
         due = None if member is None else read_score(await self._call("ZSCORE", self._keys.delayed, member))
         return None if member is None or due is None else (member, due)
 
     async def find_unique_entry(self, job_id: str) -> Entry | None:
         """Returns the entry of a job that is the only one of its id, from its uniqueness key."""
-        (value,) = read_values(await self._call("MGET", self._keys.unique(job_id)), 1)
+        (value,) = read_stored_bytes_list(await self._call("MGET", self._keys.unique(job_id)), 1)
         entry_id = None if value is None else read_entry_id_of_unique(value)
         if entry_id is None:
             return None
@@ -154,10 +154,10 @@ class InspectorBroker:
         return found[0] if found else None
 
     async def find_pending(self, entry_id: bytes) -> Pending | None:
-        held = await self._call_unless_no_group("XPENDING", self._keys.stream, self._group, entry_id, entry_id, 1)
-        return _make_pending(read_pending_entries(held)[0], None) if held else None
+        held = await self._call_or_none_without_group("XPENDING", self._keys.stream, self._group, entry_id, entry_id, 1)
+        return _to_pending(read_pending_entries(held)[0], None) if held else None
 
-    async def oldest_entry(self) -> tuple[bytes, int] | None:
+    async def find_oldest_entry(self) -> tuple[bytes, int] | None:
         """Returns the oldest entry that is not done, and the server's time in ms."""
         reply, now_ms = await asyncio.gather(
             self._call("XRANGE", self._keys.stream, "-", "+", "COUNT", 1), self._broker.now_ms()
@@ -165,16 +165,16 @@ class InspectorBroker:
         first = read_range(reply)
         return (first[0][0], now_ms) if first else None
 
-    async def workers(self) -> list[tuple[str, bytes]]:
+    async def read_worker_records(self) -> list[tuple[str, bytes]]:
         """Returns the names of those workers whose lease is not over, and what each says of itself."""
-        groups = [name.decode("utf-8", "replace") for name in await self._read_groups()]
+        groups = [name.decode("utf-8", "replace") for name in await self._read_last_delivered_ids()]
         leases = await asyncio.gather(*map(self._broker.read_leases, {self._group, *groups[:MOST_GROUPS]}))
         now_ms = await self._broker.now_ms()
         names = {name for of_group in leases for name, lease in of_group.items() if lease >= now_ms}
         alive = [read_text(name) or "" for name in sorted(names)][:MOST_WORKERS]
         if not alive:
             return []
-        records = read_values(await self._call("MGET", *map(self._keys.worker, alive)), len(alive))
+        records = read_stored_bytes_list(await self._call("MGET", *map(self._keys.worker, alive)), len(alive))
         return [(name, record) for name, record in zip(alive, records, strict=True) if record is not None]
 
     async def count_living_workers(self) -> int:
@@ -182,15 +182,15 @@ class InspectorBroker:
         leases, now_ms, consumers = await asyncio.gather(
             self._broker.read_leases(self._group),
             self._broker.now_ms(),
-            self._call_unless_no_group("XINFO", "CONSUMERS", self._keys.stream, self._group),
+            self._call_or_none_without_group("XINFO", "CONSUMERS", self._keys.stream, self._group),
         )
         alive = sum(lease >= now_ms for lease in leases.values())
-        seen = read_consumers(consumers or [])
+        seen = read_idle_ms_by_consumer(consumers or [])
         return alive + sum(name not in leases and idle_ms < READ_LATELY_MS for name, idle_ms in seen.items())
 
     async def next_fires(self, count: int) -> list[tuple[str, int]]:
         """Returns the repeatables that fire next, each with its key and its time, by one command."""
-        fires = read_scores(await self._call("ZRANGE", self._keys.repeat, 0, count - 1, "WITHSCORES"))
+        fires = read_members_with_scores(await self._call("ZRANGE", self._keys.repeat, 0, count - 1, "WITHSCORES"))
         return [(read_text(key) or "", read_ms(score)) for key, score in fires]
 
     # Pausing and purging --------------------------------------------------------------------------------------------
@@ -246,7 +246,7 @@ class InspectorBroker:
         )
         pattern = "".join(f"\\{letter}" if letter in "*?[]\\" else letter for letter in self._keys.prefix) + ":*"
         while True:
-            cursor, found = read_scan(await self._call("SCAN", cursor, "MATCH", pattern, "COUNT", 1000))
+            cursor, found = read_scan_page(await self._call("SCAN", cursor, "MATCH", pattern, "COUNT", 1000))
             found = [key for key in found if key != self._keys.stream.encode()]
             for start in range(0, len(found), KEYS_A_CALL):
                 removed += read_count(await self._call("UNLINK", *found[start : start + KEYS_A_CALL]))
@@ -254,13 +254,15 @@ class InspectorBroker:
                 return removed
 
     async def _read_last_delivered_id(self) -> str:
-        return (await self._read_groups()).get(self._group.encode(), b"0-0").decode()
+        return (await self._read_last_delivered_ids()).get(self._group.encode(), b"0-0").decode()
 
-    async def _read_groups(self) -> dict[bytes, bytes]:
+    async def _read_last_delivered_ids(self) -> dict[bytes, bytes]:
         """Returns the last delivered id of each group."""
-        return read_groups(await self._call_unless_no_group("XINFO", "GROUPS", self._keys.stream) or [])
+        return read_last_delivered_ids(
+            await self._call_or_none_without_group("XINFO", "GROUPS", self._keys.stream) or []
+        )
 
-    async def _call_unless_no_group(self, *words: Any) -> Any:
+    async def _call_or_none_without_group(self, *words: Any) -> Any:
         try:
             return await self._call(*words)
         except ReplyError as error:
@@ -269,5 +271,5 @@ class InspectorBroker:
             raise
 
 
-def _make_pending(hold: PendingEntry, entry: Entry | None) -> Pending:
+def _to_pending(hold: PendingEntry, entry: Entry | None) -> Pending:
     return Pending(entry, hold.consumer.decode("utf-8", "replace"), hold.idle_ms, hold.deliveries)

@@ -41,37 +41,37 @@ class JobFinderBroker:
         self._call = broker.call
         self._keys = keys
 
-    async def first_entries(self, start: str, count: int) -> list[Entry]:
+    async def read_first_entries(self, start: str, count: int) -> list[Entry]:
         """Returns the first entries of the stream of jobs from that id on."""
         return await self._read_page(self._keys.stream, start, count, is_back=False)
 
-    async def last_entries(self, count: int) -> list[Entry]:
+    async def read_last_entries(self, count: int) -> list[Entry]:
         """Returns the newest entries of the stream of jobs, newest first."""
         return await self._read_page(self._keys.stream, "+", count, is_back=True)
 
-    def entries(self, start: str, most: int, *, is_back: bool = False) -> AsyncIterator[list[Entry]]:
+    def read_entry_pages(self, start: str, most: int, *, is_back: bool = False) -> AsyncIterator[list[Entry]]:
         """Pages of the stream of jobs, up to `most` entries in all."""
         return self._read_pages(self._keys.stream, start, most, is_back)
 
-    def letters(self, start: str, most: int, *, is_back: bool = False) -> AsyncIterator[list[Entry]]:
+    def read_letter_pages(self, start: str, most: int, *, is_back: bool = False) -> AsyncIterator[list[Entry]]:
         """Pages of the dead letters."""
         return self._read_pages(self._keys.dead, start, most, is_back)
 
-    def events(self, start: str, most: int, *, is_back: bool = False) -> AsyncIterator[list[Entry]]:
+    def read_event_pages(self, start: str, most: int, *, is_back: bool = False) -> AsyncIterator[list[Entry]]:
         """Pages of the events."""
         return self._read_pages(self._keys.events, start, most, is_back)
 
-    async def find_near(self, match: Match, born_ms: int) -> Entry | None:
+    async def find_entry_added_at(self, match: Match, born_ms: int) -> Entry | None:
         """Looks at the entries whose jobs were made in that millisecond: few, or a bulk of many thousands."""
-        start = await self._bisect(born_ms)
-        async for page in self.entries(start, MOST_NEAR):
+        start = await self._bisect_entry_id(born_ms)
+        async for page in self.read_entry_pages(start, MOST_NEAR):
             if (entry := match(page)) is not None:
                 return entry
-            if min(map(_read_birth_ms, page[-PROBED:])) > born_ms + LATE_MS:
+            if min(map(_read_added_at_ms, page[-PROBED:])) > born_ms + LATE_MS:
                 break
-        return await search_pages(self.entries(f"({start}", NEAR, is_back=True), match)
+        return await find_entry_in_pages(self.read_entry_pages(f"({start}", NEAR, is_back=True), match)
 
-    async def _bisect(self, born_ms: int) -> str:
+    async def _bisect_entry_id(self, born_ms: int) -> str:
         """Returns about the first entry id whose job was not made before that time.
 
         Jobs are made by the clocks of the processes that add them, and large bulks some seconds before they arrive, so
@@ -80,7 +80,7 @@ class JobFinderBroker:
         """
         places = [_id_to_number(max(1, born_ms + offset_ms), 0) for offset_ms in OFFSETS_MS]
         newest, (low, high) = await asyncio.gather(
-            self.last_entries(1), self._narrow_by_probes(born_ms, 0, None, places)
+            self.read_last_entries(1), self._narrow_by_probes(born_ms, 0, None, places)
         )
         if high is None:
             high = _id_to_number(*read_entry_id(newest[0][0])) if newest else low
@@ -97,9 +97,9 @@ class JobFinderBroker:
         self, born_ms: int, low: int, high: int | None, places: list[int]
     ) -> tuple[int, int | None]:
         """Looks at rising places; returns the last one before the job, or behind it if none is, and the next one."""
-        probed = await asyncio.gather(*(self.first_entries(_number_to_id(place), PROBED) for place in places))
+        probed = await asyncio.gather(*(self.read_first_entries(_number_to_id(place), PROBED) for place in places))
         for place, entries in zip(places, probed, strict=True):
-            if not entries or any(_read_birth_ms(entry) >= born_ms for entry in entries):
+            if not entries or any(_read_added_at_ms(entry) >= born_ms for entry in entries):
                 return low, max(place, low)
             low = max(place, _id_to_number(*read_entry_id(entries[-1][0]))) + 1
         return low, high
@@ -121,14 +121,14 @@ class JobFinderBroker:
         return read_range(await self._call(*words, "COUNT", count))
 
 
-async def search_pages(pages: AsyncIterator[list[Entry]], match: Match) -> Entry | None:
+async def find_entry_in_pages(pages: AsyncIterator[list[Entry]], match: Match) -> Entry | None:
     async for page in pages:
         if (entry := match(page)) is not None:
             return entry
     return None
 
 
-async def count_before(
+async def count_entries_before(
     pages: AsyncIterator[list[Entry]], is_there: Callable[[tuple[int, int]], bool]
 ) -> tuple[int, bool]:
     """Counts the entries before the one that `is_there`; and whether it was reached."""
@@ -150,7 +150,7 @@ def _number_to_id(number: int) -> str:
     return f"{min(number // SEQUENCES, LAST_ID[0])}-{number % SEQUENCES}"
 
 
-def _read_birth_ms(entry: Entry) -> int:
+def _read_added_at_ms(entry: Entry) -> int:
     """When a job was added, by the clock of the process that added it; 0 if its entry cannot be decoded."""
     try:
         envelope = decode_envelope(read_entry(entry)[0])

@@ -38,7 +38,7 @@ class Keys:
         """The name of the queue."""
         return self.prefix[len("{chasqui:") : -1]
 
-    def index(self, job_id: str) -> str:
+    def delayed_member(self, job_id: str) -> str:
         """Holds the member of the delayed set of a delayed job."""
         return f"{self.prefix}:didx:{job_id}"
 
@@ -50,7 +50,7 @@ class Keys:
         """
         return f"{self.prefix}:unique:{job_id}"
 
-    def official(self, job_id: str) -> str:
+    def official_delay_marker(self, job_id: str) -> str:
         """What official producers check before they delay a job of this id.
 
         It is there while a job of ours is delayed, and lasts no longer than theirs do.
@@ -81,7 +81,7 @@ class Keys:
         """Holds the end of the lease of each worker of a group, for a week past the last renewal."""
         return self.workers if group == GROUP else f"{self.workers}:{group}"
 
-    def regroup(self, group: str) -> str:
+    def group_reports(self, group: str) -> str:
         """Holds what each worker has reported that it holds while the group is missing. Lives as long as a lease."""
         return f"{self.prefix}:regroup:{group}"
 

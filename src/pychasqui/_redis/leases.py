@@ -9,8 +9,8 @@ from .._core.limits import MAX_WORKER_LEASE_MS, RELEASED
 from .._wire.entry import entry_order
 from . import scripts
 from .calls import RedisCalls
-from .command_replies import read_blob, read_scores, read_time_ms
-from .replies import OtherClaim, Renewed, read_claim, read_count, read_ids, read_renewed
+from .command_replies import read_members_with_scores, read_stored_bytes, read_time_ms
+from .replies import OtherClaim, RenewalResult, read_claim, read_count, read_ids, read_renewed
 
 WORKERS_KEPT_MS = 7 * 24 * 3600 * 1000  # the set of leases outlives the last worker, so that its entries are found
 FAR_LEASES_A_CALL = 100
@@ -35,7 +35,7 @@ class LeaseCalls(RedisCalls):
         *,
         record: bytes = b"",
         record_kept_ms: int = 0,
-    ) -> Renewed:
+    ) -> RenewalResult:
         """Renews this worker's lease and its hold on entries, each with its delivery, and writes its record, if any.
 
         While the group is missing or not complete this call fails, and rebuild_group() renews the lease.
@@ -43,7 +43,7 @@ class LeaseCalls(RedisCalls):
         keys = (
             self._keys.stream,
             self._keys.workers_of(group),
-            self._keys.regroup(group),
+            self._keys.group_reports(group),
             self._keys.worker(consumer),
             self._keys.paused,
             self._keys.cancelled,
@@ -58,11 +58,11 @@ class LeaseCalls(RedisCalls):
         Returns whether it was renewed: not if that worker does so itself, has left or has no lease yet. Fails as
         renew_worker_lease().
         """
-        keys = (self._keys.stream, self._keys.workers_of(group), self._keys.regroup(group))
+        keys = (self._keys.stream, self._keys.workers_of(group), self._keys.group_reports(group))
         words = (group, consumer, lease_ms, least_left_ms, WORKERS_KEPT_MS)
         after: bytes | None = b""
         for page in range(HELD_PAGES):
-            after = read_blob(await self.run_script(scripts.HOLD_LEASE, keys, (*words, after or b"")))
+            after = read_stored_bytes(await self.run_script(scripts.HOLD_LEASE, keys, (*words, after or b"")))
             if not after:
                 return page > 0 or after is not None
         return True
@@ -73,7 +73,7 @@ class LeaseCalls(RedisCalls):
         If it is missing, the script makes it as soon as every living worker has reported. Then each of them claims what
         it holds, a bounded number of entries in one call. Sent twice, none of the calls changes anything.
         """
-        keys = (self._keys.stream, self._keys.workers_of(group), self._keys.regroup(group))
+        keys = (self._keys.stream, self._keys.workers_of(group), self._keys.group_reports(group))
         me = (group, consumer, lease_ms, WORKERS_KEPT_MS)
         last = max((entry_id for entry_id, _ in held), key=entry_order, default=b"")
         report = (*me, RELEASED, RELEASED_IDLE_MS, last)
@@ -94,12 +94,14 @@ class LeaseCalls(RedisCalls):
 
     async def read_leases(self, group: str) -> dict[bytes, float]:
         """Each worker's lease: the server's time in ms at which it ends, 0 if the worker has left."""
-        return dict(read_scores(await self.call("ZRANGE", self._keys.workers_of(group), 0, -1, "WITHSCORES")))
+        return dict(
+            read_members_with_scores(await self.call("ZRANGE", self._keys.workers_of(group), 0, -1, "WITHSCORES"))
+        )
 
     async def read_ended_leases(self, group: str, now_ms: int) -> dict[bytes, float]:
         """Returns the leases that are over at this time, those that have been for longest first."""
         words = ("-inf", f"({now_ms}", "WITHSCORES", "LIMIT", 0, ENDED_A_CALL)
-        return dict(read_scores(await self.call("ZRANGEBYSCORE", self._keys.workers_of(group), *words)))
+        return dict(read_members_with_scores(await self.call("ZRANGEBYSCORE", self._keys.workers_of(group), *words)))
 
     async def claim_name(
         self, group: str, consumer: str, token: str, lease_ms: int, *, confirms: bool = False

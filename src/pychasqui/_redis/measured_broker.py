@@ -15,7 +15,7 @@ from ..metrics import GuardedSinks, RedisAnswered
 from .broker import Broker
 from .connection import Connection
 from .keys import Keys
-from .replies import Promotion, Settled
+from .replies import Promotion, SettledJobs
 
 
 def make_broker(connection: Connection, keys: Keys, sinks: GuardedSinks | None) -> Broker:
@@ -33,31 +33,31 @@ class MeasuredBroker(Broker):
         self._sinks = sinks
 
     async def ack(self, *arguments: Any, **options: Any) -> None:
-        with self._timed("ack"):
+        with self._record_call_time("ack"):
             await super().ack(*arguments, **options)
 
     async def ack_unique(self, *arguments: Any, **options: Any) -> None:
-        with self._timed("finish"):  # the label of the metric stays what it was
+        with self._record_call_time("finish"):  # the label of the metric stays what it was
             await super().ack_unique(*arguments, **options)
 
     async def ack_with_results(self, *arguments: Any, **options: Any) -> int:
-        with self._timed("store"):
+        with self._record_call_time("store"):
             return await super().ack_with_results(*arguments, **options)
 
-    async def reschedule(self, *arguments: Any, **options: Any) -> Settled:
-        with self._timed("reschedule"):
+    async def reschedule(self, *arguments: Any, **options: Any) -> SettledJobs:
+        with self._record_call_time("reschedule"):
             return await super().reschedule(*arguments, **options)
 
-    async def bury(self, *arguments: Any, **options: Any) -> Settled:
-        with self._timed("bury"):
+    async def bury(self, *arguments: Any, **options: Any) -> SettledJobs:
+        with self._record_call_time("bury"):
             return await super().bury(*arguments, **options)
 
     async def promote(self, *arguments: Any, **options: Any) -> Promotion:
-        with self._timed("promote"):
+        with self._record_call_time("promote"):
             return await super().promote(*arguments, **options)
 
     @contextmanager
-    def _timed(self, command: str) -> Iterator[None]:
+    def _record_call_time(self, command: str) -> Iterator[None]:
         begun = monotonic()
         try:
             yield

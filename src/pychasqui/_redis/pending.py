@@ -4,26 +4,26 @@ from __future__ import annotations
 
 from .._core.limits import RELEASED
 from . import scripts
-from .command_replies import read_holders, read_last_pending, read_pending_entries
+from .command_replies import read_last_pending_id, read_pending_count_by_consumer, read_pending_entries
 from .leases import RELEASED_IDLE_MS, WORKERS_KEPT_MS, LeaseCalls
-from .replies import Bounds, Claimed, read_claimed, read_released
+from .replies import ByteBounds, ClaimedEntry, read_claimed_entries, read_released
 
 
 class PendingCalls(LeaseCalls):
     async def count_held_entries(self, group: str) -> dict[bytes, int]:
         """Returns how many entries each consumer holds."""
-        return read_holders(await self.call("XPENDING", self._keys.stream, group))
+        return read_pending_count_by_consumer(await self.call("XPENDING", self._keys.stream, group))
 
     async def last_pending_id(self, group: str) -> bytes | None:
         """Returns the last entry that is pending for any consumer."""
-        return read_last_pending(await self.call("XPENDING", self._keys.stream, group))
+        return read_last_pending_id(await self.call("XPENDING", self._keys.stream, group))
 
     async def list_pending(
-        self, group: str, consumer: str, after: bytes, last: bytes, count: int, bounds: Bounds
-    ) -> list[Claimed]:
+        self, group: str, consumer: str, after: bytes, last: bytes, count: int, bounds: ByteBounds
+    ) -> list[ClaimedEntry]:
         """Returns a page of entries that are pending for this consumer, after an entry id; b"" for the first page."""
         arguments = (group, consumer, _range_start_after(after), last, count, *bounds)
-        return read_claimed(await self.run_script(scripts.LIST_PENDING, (self._keys.stream,), arguments))
+        return read_claimed_entries(await self.run_script(scripts.LIST_PENDING, (self._keys.stream,), arguments))
 
     async def list_pending_ids(
         self, group: str, consumer: str, after: bytes, last: bytes, count: int
@@ -33,20 +33,20 @@ class PendingCalls(LeaseCalls):
         return [(entry.entry_id, entry.deliveries) for entry in read_pending_entries(page)]
 
     async def take_over(
-        self, group: str, consumer: str, dead: bytes, lease: float, min_idle_ms: int, count: int, bounds: Bounds
-    ) -> list[Claimed] | None:
+        self, group: str, consumer: str, dead: bytes, lease: float, min_idle_ms: int, count: int, bounds: ByteBounds
+    ) -> list[ClaimedEntry] | None:
         """Claims entries of a dead worker; None if its lease was renewed meanwhile, so that it lives."""
         keys = (self._keys.stream, self._keys.workers_of(group))
         arguments = (group, consumer, dead, repr(lease), min_idle_ms, count, *bounds)
         reply = await self.run_script(scripts.TAKE_OVER, keys, arguments)
-        return None if reply is None else read_claimed(reply)
+        return None if reply is None else read_claimed_entries(reply)
 
     async def claim_idle(
-        self, group: str, consumer: str, min_idle_ms: int, count: int, bounds: Bounds
-    ) -> list[Claimed]:
+        self, group: str, consumer: str, min_idle_ms: int, count: int, bounds: ByteBounds
+    ) -> list[ClaimedEntry]:
         """Claims entries that lie idle with consumers without a lease."""
         keys = (self._keys.stream, self._keys.workers_of(group))
-        return read_claimed(
+        return read_claimed_entries(
             await self.run_script(scripts.CLAIM_IDLE, keys, (group, consumer, min_idle_ms, count, *bounds))
         )
 

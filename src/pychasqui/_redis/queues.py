@@ -19,7 +19,7 @@ from .._wire.lenient import read_text
 from ..errors import ReplyError
 from .broker import Broker
 from .calls import RedisCalls
-from .command_replies import read_scan, read_scores
+from .command_replies import read_members_with_scores, read_scan_page
 from .inspector import InspectorBroker
 from .keys import REGISTRY, Keys
 from .replies import read_count, read_ids, read_range, reads_replies
@@ -64,17 +64,17 @@ class QueuesBroker:
         The registry alone is not enough: official processes write none, and some users may not. A user who may not look
         through all keys gets the names of the registry.
         """
-        known = await self._registered_names()
+        known = await self._read_registered_names()
         try:
-            found = await self._search_keys(within_s)
+            found = await self._scan_for_queue_names(within_s)
         except ReplyError as error:
             if error.code != "NOPERM" or not known:
                 raise
             found = FoundNames([], is_complete=False)
-        others = await self._keep_existing(known - set(found.names))
+        others = await self._filter_existing_names(known - set(found.names))
         return FoundNames(sorted({*found.names, *others}), found.is_complete)
 
-    async def _registered_names(self) -> set[str]:
+    async def _read_registered_names(self) -> set[str]:
         """Returns the names in the registry; none if this user may not read it."""
         names = set[str]()
         for start in range(0, MAX_REGISTERED, NAMES_A_CALL):
@@ -83,12 +83,12 @@ class QueuesBroker:
                 page = read_ids(await calls.call("ZRANGE", REGISTRY, start, start + NAMES_A_CALL - 1, "REV"))
             except ReplyError:
                 return names
-            names.update(_read_names(page))
+            names.update(_filter_valid_names(page))
             if len(page) < NAMES_A_CALL:
                 break
         return names
 
-    async def _keep_existing(self, names: set[str]) -> set[str]:
+    async def _filter_existing_names(self, names: set[str]) -> set[str]:
         """Returns the queues that have a key that this user may read. The registry also has queues that are gone."""
 
         async def exists(name: str) -> bool:
@@ -103,10 +103,12 @@ class QueuesBroker:
         answers = await asyncio.gather(*map(exists, ordered))
         return {name for name, is_there in zip(ordered, answers, strict=True) if is_there}
 
-    async def _search_keys(self, within_s: float) -> FoundNames:
+    async def _scan_for_queue_names(self, within_s: float) -> FoundNames:
         """Looks through the names of all keys by SCAN, which holds no other client up, for that long."""
         give_up_at = monotonic() + within_s
-        found = await asyncio.gather(*(_scan_for_names(calls, give_up_at) for calls in self._broker.for_each_master()))
+        found = await asyncio.gather(
+            *(_scan_node_for_names(calls, give_up_at) for calls in self._broker.for_each_master())
+        )
         names = {name for each in found for name in each.names}
         return FoundNames(sorted(names), all(each.is_complete for each in found))
 
@@ -126,7 +128,7 @@ class QueuesBroker:
             broker.call("ZCARD", keys.repeat),
             broker.now_ms(),
         )
-        due = read_scores(first)
+        due = read_members_with_scores(first)
         return OfficialFacts(
             stream_depth=read_count(stream),
             pending=pending,
@@ -145,7 +147,7 @@ class QueuesBroker:
         oldest_ms = int(newest[-1][0].partition(b"-")[0]) if len(newest) == count else None
         return completed, oldest_ms
 
-    def inspector(self, queue: str) -> InspectorBroker:
+    def make_inspector(self, queue: str) -> InspectorBroker:
         """Returns the conversation about one queue, over the same connection."""
         keys = Keys(queue)
         return InspectorBroker(self._broker.for_queue(keys), keys, GROUP)
@@ -154,17 +156,17 @@ class QueuesBroker:
         await self._broker.close()
 
 
-async def _scan_for_names(calls: RedisCalls, give_up_at: float) -> FoundNames:
+async def _scan_node_for_names(calls: RedisCalls, give_up_at: float) -> FoundNames:
     names, cursor = set[str](), b"0"
     while True:
-        cursor, keys = read_scan(await calls.call("SCAN", cursor, "MATCH", PATTERN, "COUNT", KEYS_A_CALL))
+        cursor, keys = read_scan_page(await calls.call("SCAN", cursor, "MATCH", PATTERN, "COUNT", KEYS_A_CALL))
         found = (_QUEUE.fullmatch(key) for key in keys)
-        names.update(_read_names(one[1] for one in found if one is not None))
+        names.update(_filter_valid_names(one[1] for one in found if one is not None))
         if cursor == b"0" or monotonic() > give_up_at:
             return FoundNames(sorted(names), cursor == b"0")
 
 
-def _read_names(found: Iterable[bytes]) -> Iterator[str]:
+def _filter_valid_names(found: Iterable[bytes]) -> Iterator[str]:
     """Returns the names that a queue can have: other programs may have written the others."""
     names = (read_text(name) or "" for name in found)
     return filter(is_queue_name, names)

@@ -36,7 +36,7 @@ class Reading:
 
     def on_reply(self, reply: Any) -> None:
         if isinstance(reply, ChasquiError):
-            self._fail(reply)
+            self._fail_waiter(reply)
             return
         self.reply_bytes = self._socket.arriving_bytes
         try:
@@ -45,11 +45,11 @@ class Reading:
                 # hot: a turn of the loop before the task that awaits them is awake
                 self._request.on_small_batch(entries)
         except Exception as error:  # noqa: BLE001  the reader's defect, not the socket's: the reader gets it
-            self._fail(error)
+            self._fail_waiter(error)
         else:
             if not self._arrived.done():
                 self._arrived.set_result(entries)
 
-    def _fail(self, error: Exception) -> None:
+    def _fail_waiter(self, error: Exception) -> None:
         if not self._arrived.done():
             self._arrived.set_exception(error)

@@ -26,10 +26,12 @@ def make_registration_arguments(keys: Keys) -> tuple[str | int, ...]:
 
 def send_registration(socket: Socket, keys: Keys, deadline: float) -> None:
     """Writes the queue's name in this turn's write. No caller waits for it."""
-    socket.send(scripts.REGISTER_QUEUE.pack(socket, (), make_registration_arguments(keys)), deadline, log_refusal)
+    socket.send(
+        scripts.REGISTER_QUEUE.pack(socket, (), make_registration_arguments(keys)), deadline, log_registration_refusal
+    )
 
 
-def log_refusal(reply: Any) -> None:
+def log_registration_refusal(reply: Any) -> None:
     """Logs what a registration was answered with, unless the name is in the registry now."""
     if reply != b"":
         text = reply.decode("utf-8", "replace") if isinstance(reply, bytes) else str(reply)

@@ -33,7 +33,7 @@ class DueSpec(NamedTuple):
     size: int  # of the spec, in bytes
 
 
-class Due(NamedTuple):
+class DueRepeatables(NamedTuple):
     """What one call of due_repeatables.lua found."""
 
     leads: bool
@@ -43,7 +43,7 @@ class Due(NamedTuple):
     other: OtherLeader | None = None  # the process that leads, if it is another
 
 
-class Fires(NamedTuple):
+class FireDecision(NamedTuple):
     """The decision about a repeatable: these jobs now, and then this score, None if that was the last of it."""
 
     due: DueSpec
@@ -52,7 +52,7 @@ class Fires(NamedTuple):
     envelopes: list[bytes]
 
 
-class Upserted(NamedTuple):
+class UpsertedRepeatable(NamedTuple):
     """A repeatable as it is after an upsert."""
 
     score: int
@@ -60,7 +60,7 @@ class Upserted(NamedTuple):
     is_paused: bool
 
 
-class Stored(NamedTuple):
+class StoredRepeatable(NamedTuple):
     """A repeatable, whether due or not."""
 
     key: str
@@ -86,20 +86,20 @@ class RepeatablesBroker:
 
     # Firing ---------------------------------------------------------------------------------------------------------
 
-    async def list_due(self, holder: str, lease_ms: int, batch: int) -> Due:
+    async def list_due(self, holder: str, lease_ms: int, batch: int) -> DueRepeatables:
         """Renews the leader's lease, and lists the repeatables that are due. Safe to send again."""
         keys = (self._keys.repeat, self._keys.scheduler_lease, self._keys.repeat_paused)
         arguments = (holder, lease_ms, batch, self._keys.prefix, MAX_LEADER_LEASE_MS, MAX_SPEC_BYTES, SPECS_BYTES)
         leads, now_ms, next_due_ms, *rest = await self._broker.run_script(scripts.DUE_REPEATABLES, keys, arguments)
         if not leads:
-            return Due(False, now_ms, next_due_ms, [], OtherLeader.read(rest))
+            return DueRepeatables(False, now_ms, next_due_ms, [], OtherLeader.read(rest))
         specs = [
             DueSpec(key.decode("utf-8", "surrogateescape"), read_ms(score), spec, _read_fire_count(fired), retry, size)
             for key, score, spec, fired, retry, size in rest
         ]
-        return Due(True, now_ms, next_due_ms, specs)
+        return DueRepeatables(True, now_ms, next_due_ms, specs)
 
-    async def fire(self, fires: list[Fires]) -> list[bool]:
+    async def fire(self, fires: list[FireDecision]) -> list[bool]:
         """Adds the jobs and sets the next times; returns whether each was done. Sent again, it finds other scores."""
         keys: tuple[str | bytes, ...] = (self._keys.stream, self._keys.repeat)
         keys += tuple(self._make_spec_key(one.due.key) for one in fires)
@@ -134,7 +134,7 @@ class RepeatablesBroker:
 
     async def upsert(
         self, key: str, score: int, spec: bytes, retry: bytes, now_ms: int, *, seen: bytes, keeps: bool
-    ) -> Upserted | None:
+    ) -> UpsertedRepeatable | None:
         """Stores it if its spec is still the one that was `seen`; else returns None. With `keeps` its times stay.
 
         Sent twice, the second finds another spec there.
@@ -146,19 +146,19 @@ class RepeatablesBroker:
         if not reply:
             return None
         _, stored_score, fired, is_paused = reply
-        return Upserted(read_ms(stored_score), max(0, _read_fire_count(fired)), bool(is_paused))
+        return UpsertedRepeatable(read_ms(stored_score), max(0, _read_fire_count(fired)), bool(is_paused))
 
-    async def move(self, what: str, key: str, score: int = 0, now_ms: int = 0) -> bool:
+    async def remove_pause_or_resume(self, what: str, key: str, score: int = 0, now_ms: int = 0) -> bool:
         """Removes, pauses or resumes it; returns whether it was there. Sent again, it finds nothing to do."""
         keys = (self._keys.repeat, self._keys.repeat_paused, self._make_spec_key(key))
         arguments = (what, _encode_key(key), score, self._keys.repeat_channel, now_ms)
         return bool(await self._broker.run_script(scripts.MOVE_REPEATABLE, keys, arguments))
 
-    async def page(self, limit: int) -> list[Stored]:
+    async def list_page(self, limit: int) -> list[StoredRepeatable]:
         """Returns the repeatables that fire next, then those that are paused."""
         if limit < 1:
             return []
-        found: dict[str, Stored] = {}  # one that is in both sets fires
+        found: dict[str, StoredRepeatable] = {}  # one that is in both sets fires
         for zset, is_paused in ((self._keys.repeat, False), (self._keys.repeat_paused, True)):
             for raw in await self._call("ZRANGE", zset, 0, limit - 1):
                 key = raw.decode("utf-8", "surrogateescape")
@@ -167,18 +167,18 @@ class RepeatablesBroker:
                     found |= {} if stored is None else {key: stored}
         return list(found.values())[:limit]
 
-    async def read(self, key: str) -> Stored | None:
+    async def read(self, key: str) -> StoredRepeatable | None:
         """Returns the repeatable of this key, or None. One that is in both sets fires."""
         return await self._read_from_set(key, is_paused=False) or await self._read_from_set(key, is_paused=True)
 
-    async def _read_from_set(self, key: str, *, is_paused: bool) -> Stored | None:
+    async def _read_from_set(self, key: str, *, is_paused: bool) -> StoredRepeatable | None:
         zset = self._keys.repeat_paused if is_paused else self._keys.repeat
         score = await self._call("ZSCORE", zset, _encode_key(key))
         spec, fired, retry = await self._call("HMGET", self._make_spec_key(key), *HASH_FIELDS)
         if score is None or spec is None:
             return None
         override = b"" if retry is None else read_override(spec, retry)
-        return Stored(key, read_ms(score), spec, max(0, _read_fire_count(fired or b"0")), override, is_paused)
+        return StoredRepeatable(key, read_ms(score), spec, max(0, _read_fire_count(fired or b"0")), override, is_paused)
 
     def _make_spec_key(self, key: str) -> bytes:
         return _encode_key(self._keys.repeat_spec(key))

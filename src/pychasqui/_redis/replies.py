@@ -88,14 +88,14 @@ def as_entries(entries: Any) -> list[Entry]:
     return entries
 
 
-class Bounds(NamedTuple):
+class ByteBounds(NamedTuple):
     """How much a script may send of entries."""
 
     max_bytes: int  # together; the last may go beyond it
     max_entry_bytes: int  # of a larger one comes the size alone
 
 
-class Claimed(NamedTuple):
+class ClaimedEntry(NamedTuple):
     """An entry that came otherwise than by a plain read."""
 
     id: bytes
@@ -105,20 +105,20 @@ class Claimed(NamedTuple):
 
 
 @reads_reply
-def read_claimed(reply: Any) -> list[Claimed]:
+def read_claimed_entries(reply: Any) -> list[ClaimedEntry]:
     return [_read_claimed_entry(entry_id, fields, deliveries) for entry_id, fields, deliveries in as_list(reply)]
 
 
 @reads_reply
-def read_new(reply: Any) -> list[Claimed]:
+def read_new_entries(reply: Any) -> list[ClaimedEntry]:
     """Returns the entries of read.lua: no consumer has had them before."""
     return [_read_claimed_entry(entry_id, fields, 0) for entry_id, fields in as_list(reply)]
 
 
-def _read_claimed_entry(entry_id: Any, fields: Any, deliveries: Any) -> Claimed:
+def _read_claimed_entry(entry_id: Any, fields: Any, deliveries: Any) -> ClaimedEntry:
     if type(fields) is int:
-        return Claimed(as_bytes(entry_id), None, as_deliveries(deliveries), fields)
-    return Claimed(as_bytes(entry_id), as_list(fields) if fields else None, as_deliveries(deliveries))
+        return ClaimedEntry(as_bytes(entry_id), None, as_delivery_count(deliveries), fields)
+    return ClaimedEntry(as_bytes(entry_id), as_list(fields) if fields else None, as_delivery_count(deliveries))
 
 
 class Promotion(NamedTuple):
@@ -163,7 +163,7 @@ ADD_STATUSES = (NEW + DUPLICATE + REPLACED + FULL).encode()
 MOVED, LOST, REFUSED, CANCELLED = b"10xc"
 
 
-class Settled(NamedTuple):
+class SettledJobs(NamedTuple):
     """What became of each job of one call of reschedule.lua or bury.lua."""
 
     answers: bytes  # a letter for each
@@ -172,14 +172,14 @@ class Settled(NamedTuple):
 
 
 @reads_reply
-def read_settled(reply: Any, jobs: int) -> Settled:
+def read_settled(reply: Any, jobs: int) -> SettledJobs:
     answers, refusal, refused_events = reply
     if len(as_bytes(answers)) != jobs or answers.strip(b"01xc"):
         raise ValueError
-    return Settled(answers, as_text(refusal), as_int(refused_events))
+    return SettledJobs(answers, as_text(refusal), as_int(refused_events))
 
 
-class Moved(NamedTuple):
+class MovedCount(NamedTuple):
     """How many of a batch were moved, and why the others were not, if that was refused."""
 
     number: int
@@ -187,12 +187,12 @@ class Moved(NamedTuple):
 
 
 @reads_reply
-def read_moved(reply: Any) -> Moved:
+def read_moved(reply: Any) -> MovedCount:
     count, refusal = reply
-    return Moved(as_int(count), as_text(refusal))
+    return MovedCount(as_int(count), as_text(refusal))
 
 
-class Released(NamedTuple):
+class ReleasedEntries(NamedTuple):
     """What one call of release_entries.lua did."""
 
     released: int
@@ -200,14 +200,14 @@ class Released(NamedTuple):
 
 
 @reads_reply
-def read_released(reply: Any) -> Released:
+def read_released(reply: Any) -> ReleasedEntries:
     released, looked_at = reply
     if as_int(looked_at) < 1:
         raise ValueError
-    return Released(as_int(released), looked_at)
+    return ReleasedEntries(as_int(released), looked_at)
 
 
-class Found(NamedTuple):
+class FoundFlags(NamedTuple):
     """Whether each of the first of a batch was found, and why those behind them were not tried; "" if there was no time
     for more."""
 
@@ -216,9 +216,9 @@ class Found(NamedTuple):
 
 
 @reads_reply
-def read_found(reply: Any) -> Found:
+def read_found(reply: Any) -> FoundFlags:
     each, refusal = reply
-    return Found(read_flags(each), as_text(refusal))
+    return FoundFlags(read_flags(each), as_text(refusal))
 
 
 @reads_reply
@@ -244,28 +244,28 @@ def read_claim(reply: Any) -> OtherClaim:
     return OtherClaim(as_int(lease), as_int(left_ms))
 
 
-class QueueMarks(NamedTuple):
+class QueueFlags(NamedTuple):
     """What stands beside a queue for its workers to see."""
 
     is_paused: bool
     has_cancellations: bool
 
 
-class Renewed(NamedTuple):
+class RenewalResult(NamedTuple):
     """What one call of renew_worker_lease.lua found."""
 
-    marks: QueueMarks | None  # None: the server does not say
+    flags: QueueFlags | None  # None: the server does not say
     living: int  # workers of the group whose leases go on
     over: int  # leases that are over, or of workers that have left
     lost: list[bytes]  # entries that are no longer this worker's by the delivery that it knows
 
 
 @reads_reply
-def read_renewed(reply: Any) -> Renewed:
+def read_renewed(reply: Any) -> RenewalResult:
     is_paused, has_cancellations, living, over, lost = as_list(reply)
     is_known = as_int(is_paused) >= 0 and as_int(has_cancellations) >= 0
-    marks = QueueMarks(bool(is_paused), bool(has_cancellations)) if is_known else None
-    return Renewed(marks, as_int(living), as_int(over), read_ids(lost))
+    flags = QueueFlags(bool(is_paused), bool(has_cancellations)) if is_known else None
+    return RenewalResult(flags, as_int(living), as_int(over), read_ids(lost))
 
 
 @reads_reply
@@ -273,7 +273,7 @@ def read_ids(reply: Any) -> list[bytes]:
     return [as_bytes(entry_id) for entry_id in as_list(reply)]
 
 
-def as_deliveries(value: Any) -> int:
+def as_delivery_count(value: Any) -> int:
     """Returns a number of deliveries. Any client may set it, and the server shows one beyond 2^63 as negative."""
     return as_int(value) if value >= 0 else 2**63
 

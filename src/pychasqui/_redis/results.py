@@ -10,7 +10,7 @@ from typing import NamedTuple
 from .._wire.job_log import read_line
 from .._wire.lenient import read_int
 from .calls import RedisCalls
-from .command_replies import read_values
+from .command_replies import read_stored_bytes_list
 from .keys import Keys
 from .replies import read_count, read_range, reads_replies
 
@@ -30,26 +30,26 @@ class ResultsBroker:
         self._call = calls.call
         self._keys = keys
 
-    async def results(self, job_ids: list[str]) -> list[bytes | None]:
+    async def read_results(self, job_ids: list[str]) -> list[bytes | None]:
         """Returns what the handlers of these jobs returned, still encoded; None where nothing is stored."""
-        return read_values(await self._call("MGET", *map(self._keys.result, job_ids)), len(job_ids))
+        return read_stored_bytes_list(await self._call("MGET", *map(self._keys.result, job_ids)), len(job_ids))
 
-    async def progress_of(self, job_id: str) -> int | None:
+    async def read_progress(self, job_id: str) -> int | None:
         """Returns how far a job is; None if nothing is stored, or what is stored is no percentage."""
         return read_int(await self._call("GET", self._keys.progress(job_id)), 0, 100)
 
-    async def forget(self, job_id: str) -> bool:
+    async def remove_stored(self, job_id: str) -> bool:
         """Removes result, progress and log of a job; returns whether there was any."""
         keys = (self._keys.result(job_id), self._keys.progress(job_id), self._keys.log(job_id))
         return bool(read_count(await self._call("DEL", *keys)))
 
-    async def log_after(self, job_id: str, after: str, count: int) -> list[LogLine]:
+    async def read_log_after(self, job_id: str, after: str, count: int) -> list[LogLine]:
         """Returns the first lines of a job's log behind the line `after`; "" for all."""
         start = f"({after}" if after else "-"
         entries = read_range(await self._call("XRANGE", self._keys.log(job_id), start, "+", "COUNT", count))
         return [LogLine(entry[0].decode(), line) for entry in entries if (line := read_line(entry)) is not None]
 
-    async def log_of(self, job_id: str, count: int) -> list[str]:
+    async def read_last_log_lines(self, job_id: str, count: int) -> list[str]:
         """Returns the last lines of a job's log, oldest first."""
         entries = read_range(await self._call("XREVRANGE", self._keys.log(job_id), "+", "-", "COUNT", count))
         lines = map(read_line, reversed(entries))

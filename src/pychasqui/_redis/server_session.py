@@ -26,7 +26,7 @@ class ServerSession:
     ) -> None:
         url = find_setting("redis_url", redis_url).value
         self._connector = Connector(url, tls=tls, client_name=client_name, credential_provider=credential_provider)
-        self._server: Broker = self._connector.broker(Keys(""), timeout_s=timeout_s)
+        self._server: Broker = self._connector.make_broker(Keys(""), timeout_s=timeout_s)
 
     @property
     def redis_address(self) -> str:
@@ -36,7 +36,7 @@ class ServerSession:
     async def close(self) -> None:
         """Closes the connection. Safe twice."""
         await self._server.close()
-        self._connector.leave()
+        self._connector.leave_embedded_server()
 
     async def __aenter__(self) -> Self:
         return self

@@ -132,7 +132,7 @@ class Socket(asyncio.BufferedProtocol):
         self.send(packed, deadline, partial(_resolve_future, future))
         return future
 
-    def listen(self, channel: str, on_message: Callable[[bytes], None], deadline: float) -> bool:
+    def subscribe(self, channel: str, on_message: Callable[[bytes], None], deadline: float) -> bool:
         """Subscribes to a channel; under RESP3 messages come between replies. False if the server has refused it."""
         name = channel.encode()
         if name not in self._listeners:
@@ -176,11 +176,11 @@ class Socket(asyncio.BufferedProtocol):
     def retire(self, reason: ChasquiError) -> None:
         """Takes no more commands, and closes once everything in flight is answered, or RETIRED_S later."""
         if self.lost is None:
-            self.send(pack("PING"), self._loop.time() + RETIRED_S, self._end_retired)  # the last in the order
+            self.send(pack("PING"), self._loop.time() + RETIRED_S, self._close_if_all_answered)  # the last in the order
             self.flush()
             self.lost, self._is_retired = reason, True
 
-    def _end_retired(self, reply: Any) -> None:
+    def _close_if_all_answered(self, reply: Any) -> None:
         if self._is_retired and self.lost is not None:
             self.drop(self.lost)
 

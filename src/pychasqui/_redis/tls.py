@@ -52,9 +52,9 @@ _REMEDIES = {
 }
 
 
-def make_context(options: Mapping[str, str]) -> ssl.SSLContext:
+def make_tls_context(options: Mapping[str, str]) -> ssl.SSLContext:
     """Builds the context from the ssl_ options of a URL."""
-    context = _context_with_authorities(options)
+    context = _make_context_with_authorities(options)
     mode = _read_choice(options, "ssl_cert_reqs", _VERIFY_MODES, "required")
     context.check_hostname = _read_choice(options, "ssl_check_hostname", _SWITCH, "true") and mode is not ssl.CERT_NONE
     context.verify_mode = mode
@@ -62,10 +62,10 @@ def make_context(options: Mapping[str, str]) -> ssl.SSLContext:
     context.verify_flags |= _read_flags(options, "ssl_include_verify_flags")
     context.verify_flags &= ~_read_flags(options, "ssl_exclude_verify_flags")
     if "ssl_ciphers" in options:
-        with _errors_naming("ssl_ciphers"):
+        with _name_option_in_errors("ssl_ciphers"):
             context.set_ciphers(options["ssl_ciphers"])
     if "ssl_certfile" in options or "ssl_keyfile" in options:
-        with _errors_naming("ssl_certfile, ssl_keyfile or ssl_password"):
+        with _name_option_in_errors("ssl_certfile, ssl_keyfile or ssl_password"):
             # An empty password and not None: without a password OpenSSL would prompt on the terminal.
             password = options.get("ssl_password", "")
             context.load_cert_chain(options.get("ssl_certfile", ""), options.get("ssl_keyfile"), password)
@@ -80,7 +80,7 @@ def read_server_hostname(options: Mapping[str, str]) -> str | None:
     return name
 
 
-def describe_unchecked(context: ssl.SSLContext) -> str:
+def describe_disabled_checks(context: ssl.SSLContext) -> str:
     """Says what this context does not check, and which option switched it off; empty if it checks everything."""
     if context.verify_mode is ssl.CERT_NONE:
         return "the certificate is not checked (ssl_cert_reqs=none)"
@@ -92,15 +92,15 @@ def find_tls_remedy(text: str) -> str:
     return next((remedy for part, remedy in _REMEDIES.items() if part in text), "")
 
 
-def _context_with_authorities(options: Mapping[str, str]) -> ssl.SSLContext:
-    with _errors_naming("ssl_ca_certs, ssl_ca_path or ssl_ca_data"):
+def _make_context_with_authorities(options: Mapping[str, str]) -> ssl.SSLContext:
+    with _name_option_in_errors("ssl_ca_certs, ssl_ca_path or ssl_ca_data"):
         return ssl.create_default_context(
             cafile=options.get("ssl_ca_certs"), capath=options.get("ssl_ca_path"), cadata=options.get("ssl_ca_data")
         )
 
 
 @contextmanager
-def _errors_naming(option: str) -> Iterator[None]:
+def _name_option_in_errors(option: str) -> Iterator[None]:
     """Turns an error of the ssl module into one that names the option and shows no value."""
     try:
         yield

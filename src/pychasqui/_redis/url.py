@@ -86,7 +86,7 @@ class RedisUrl:
 def read_url(url: str) -> RedisUrl:
     """Reads a URL. A URL without a scheme counts as redis://."""
     if not url.isprintable():
-        _refuse("it contains a control character, which must be percent-encoded")
+        _refuse_url("it contains a control character, which must be percent-encoded")
     scheme, found, rest = url.partition("://")
     if not found:
         scheme, rest = "redis", url
@@ -100,25 +100,27 @@ def read_url(url: str) -> RedisUrl:
     authority, slash, path = location.partition("/")
     is_socket = scheme == "unix"
     if "#" in rest or ("@" in path + query and not is_socket):
-        _refuse("a name or password with / ? # @ or : in it must be percent-encoded")
+        _refuse_url("a name or password with / ? # @ or : in it must be percent-encoded")
     login, _, address = authority.rpartition("@")
     if kind != SERVER and "@" in login:
-        _refuse("name and password stand once, before the first address")
+        _refuse_url("name and password stand once, before the first address")
     options = _read_options(query)
     if kind != SENTINEL and (wrong := SENTINEL_OPTIONS & set(options)):
-        _refuse(f"the option {min(wrong)} is for redis+sentinel:// alone")
+        _refuse_url(f"the option {min(wrong)} is for redis+sentinel:// alone")
     name, _, password = login.partition(":")
     password = _percent_decode(password) or options.get("password", "")
     sentinel_password = options.get("sentinel_password", "")
     addresses = _read_addresses("" if is_socket else address, kind)
     if is_socket and address:
-        _refuse("a unix:// URL names a socket by its full path: unix:///run/redis.sock")
-    service, db = _read_service(path, options) if kind == SENTINEL else ("", "" if is_socket else path.strip("/"))
+        _refuse_url("a unix:// URL names a socket by its full path: unix:///run/redis.sock")
+    service, db = (
+        _read_master_name_and_db(path, options) if kind == SENTINEL else ("", "" if is_socket else path.strip("/"))
+    )
     return RedisUrl(
         scheme=scheme,
         host=addresses[0][0],
         port=addresses[0][1],
-        path=_read_path(slash + path) if is_socket else None,
+        path=_read_socket_path(slash + path) if is_socket else None,
         db=_read_db(options.get("db") or db, kind),
         protocol=_read_protocol(options.get("protocol", "3")),
         client_name=options.get("client_name"),
@@ -133,14 +135,14 @@ def read_url(url: str) -> RedisUrl:
     )
 
 
-def _refuse(reason: str) -> NoReturn:
+def _refuse_url(reason: str) -> NoReturn:
     raise InvalidArgument(f"redis_url cannot be read: {reason}")
 
 
 def _percent_decode(text: str) -> str:
     decoded = unquote(text, errors="replace")
     if "\ufffd" in decoded and "\ufffd" not in text:
-        _refuse("its percent-encoding is not UTF-8")
+        _refuse_url("its percent-encoding is not UTF-8")
     return decoded
 
 
@@ -166,13 +168,13 @@ def _read_addresses(text: str, kind: str) -> tuple[tuple[str, int], ...]:
     return tuple(_read_address(each, SENTINEL_PORT if kind == SENTINEL else DEFAULT_PORT) for each in texts)
 
 
-def _read_service(path: str, options: dict[str, str]) -> tuple[str, str]:
+def _read_master_name_and_db(path: str, options: dict[str, str]) -> tuple[str, str]:
     """Returns the name of the master and the database: /NAME/DB, or /DB with the name as an option."""
     service = options.get(SERVICE_OPTION, "")
     name, _, db = ("", "", path.strip("/")) if service else path.strip("/").partition("/")
     service = service or _percent_decode(name)
     if not service:
-        _refuse(
+        _refuse_url(
             "it names no master: redis+sentinel://HOST:26379/NAME, where NAME is what the Sentinels call the master "
             "(redis-cli -p 26379 SENTINEL MASTERS)"
         )
@@ -182,20 +184,20 @@ def _read_service(path: str, options: dict[str, str]) -> tuple[str, str]:
 def _read_address(address: str, default_port: int) -> tuple[str, int]:
     found = _HOST_AND_PORT.fullmatch(address)
     if found is None:
-        _refuse("behind the name and password, host:port is expected, and the port must be a number")
+        _refuse_url("behind the name and password, host:port is expected, and the port must be a number")
     port = int(found["port"] or default_port)
     if not 0 < port <= 65535:
-        _refuse("its port must be a number from 1 to 65535")
+        _refuse_url("its port must be a number from 1 to 65535")
     host = found["host"].lower()
     return _percent_decode(host.strip("[]")) or DEFAULT_HOST, port
 
 
-def _read_path(path: str) -> str:
+def _read_socket_path(path: str) -> str:
     decoded = _percent_decode(path)
     if decoded.strip("/") == "":
-        _refuse("it names no socket: unix:///run/redis.sock")
+        _refuse_url("it names no socket: unix:///run/redis.sock")
     if not decoded.isprintable():
-        _refuse("the path of its socket contains a control character")
+        _refuse_url("the path of its socket contains a control character")
     return decoded
 
 
@@ -203,9 +205,9 @@ def _read_db(text: str, kind: str) -> int:
     if not text:
         return 0
     if kind == CLUSTER and text.strip("0"):
-        _refuse("a cluster has no databases but 0: remove the number behind the addresses, or the option db")
+        _refuse_url("a cluster has no databases but 0: remove the number behind the addresses, or the option db")
     if not re.fullmatch(r"[0-9]{1,10}", text) or int(text) > MAX_DB:
-        _refuse(f"its database (the path, or the option db) must be a number from 0 to {MAX_DB}")
+        _refuse_url(f"its database (the path, or the option db) must be a number from 0 to {MAX_DB}")
     return int(text)
 
 

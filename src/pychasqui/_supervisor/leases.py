@@ -70,7 +70,7 @@ class LeaseHolder:
         for broker in self._brokers.values():
             await broker.close()
         for connector in self._connectors:
-            connector.leave()
+            connector.leave_embedded_server()
 
     async def _keep_renewing(self, lease: HeldLease) -> None:
         lease_s, least_left_ms = lease.lease_ms / 1000, int(LEAST_LEFT * lease.lease_ms)
@@ -127,7 +127,7 @@ class LeaseHolder:
         name = "chasqui-supervisor"
         connector = Connector(lease.redis_url, tls=lease.tls, client_name=name, credential_provider=provider)
         self._connectors.append(connector)
-        broker = self._brokers[address] = connector.broker(keys, timeout_s=WORK_TIMEOUT_S)
+        broker = self._brokers[address] = connector.make_broker(keys, timeout_s=WORK_TIMEOUT_S)
         return broker
 
     def _make_provider(self, redis_url: str) -> CredentialProvider:

@@ -151,7 +151,7 @@ class Decoder:
         return self._is_to_run(job) and not await self._has_expired(job) and not self._is_cancelled(job)
 
     def _is_cancelled(self, job: Delivery) -> bool:
-        if not job.is_decoded or not self._stops.cancellations.covers(job.entry_id, job.id):
+        if not job.is_decoded or not self._stops.cancellations.includes_job(job.entry_id, job.id):
             return False
         self._on_cancelled(job)
         return True

@@ -15,7 +15,7 @@ from .._core.limits import ID_COST, OUTCOME_BATCH, OUTCOME_BYTES
 from .._redis.broker import Broker
 from .._redis.failed_jobs import Buried, Rescheduled
 from .._redis.replies import CANCELLED as CANCELLED_MEANWHILE
-from .._redis.replies import LOST, MOVED, REFUSED, Settled
+from .._redis.replies import LOST, MOVED, REFUSED, SettledJobs
 from ..metrics import GuardedSinks
 from .event_writer import EventWriter
 from .outcome_metrics import make_outcome_records
@@ -58,7 +58,7 @@ class FailedJobMover:
     async def bury(self) -> None:
         await self._move(self._dead, self._send_dead)
 
-    async def _move(self, moves: Unsettled[T], send: Callable[[list[T]], Awaitable[Settled]]) -> None:
+    async def _move(self, moves: Unsettled[T], send: Callable[[list[T]], Awaitable[SettledJobs]]) -> None:
         """Sends a few script calls at a time: none keeps the server busy for long, and the next one is there."""
         batches = cut_batches(moves.waiting)
         if self._event_writer is not None:
@@ -83,17 +83,17 @@ class FailedJobMover:
             raise troubles[0]
         moves.note_answered(refused, refusal)
 
-    async def _send_failed(self, failed: list[Rescheduled]) -> Settled:
+    async def _send_failed(self, failed: list[Rescheduled]) -> SettledJobs:
         settled = await self._broker.reschedule(self._group, self._consumer, failed, self._events_max_len)
         moved = [job.delay_ms for job, answer in zip(failed, settled.answers, strict=True) if answer == MOVED]
         if moved:
             self._on_rescheduled(min(moved))
         return settled
 
-    async def _send_dead(self, dead: list[Buried]) -> Settled:
+    async def _send_dead(self, dead: list[Buried]) -> SettledJobs:
         return await self._broker.bury(self._group, self._consumer, self._dlq_max_len, dead, self._events_max_len)
 
-    def _record_answers(self, jobs: list[T], settled: Settled) -> list[T]:
+    def _record_answers(self, jobs: list[T], settled: SettledJobs) -> list[T]:
         """Records the metrics of each job by its own answer; returns the jobs that were refused."""
         if settled.refused_events and self._event_writer is not None:
             self._event_writer.count_dropped(settled.refused_events, "Redis has refused them")

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 from .._core.clock import lease_clock
-from .._redis.replies import Claimed, Entry
+from .._redis.replies import ClaimedEntry, Entry
 from .._wire.entry import entry_order
 from ..metrics import ReaderBatch
 from .decoder import Decoder
@@ -120,7 +120,7 @@ class Intake:
 
     # Claimed entries and orphans ------------------------------------------------------------------------------------
 
-    def take_claimed(self, claimed: list[Claimed]) -> None:
+    def take_claimed(self, claimed: list[ClaimedEntry]) -> None:
         """Takes in entries that a script has claimed or read, and starts them."""
         if self._on_batch is not None and claimed:
             self._on_batch(ReaderBatch(len(claimed), sum(entry.deliveries > 0 for entry in claimed)))
@@ -142,7 +142,9 @@ class Intake:
         finally:
             self._arrived = None
 
-    def adopt_unknown(self, page: list[Claimed], known: set[bytes], asked: ReadSnapshot) -> list[Claimed] | None:
+    def adopt_unknown(
+        self, page: list[ClaimedEntry], known: set[bytes], asked: ReadSnapshot
+    ) -> list[ClaimedEntry] | None:
         """Takes in and returns the entries of a pending page that are not known; None if the page is stale."""
         with self._recovery.lock:
             if self._is_stale(asked):
@@ -154,7 +156,7 @@ class Intake:
             self._offer_to_lanes([entry._replace(deliveries=entry.deliveries - 1) for entry in lost])
             return lost
 
-    def _offer_to_lanes(self, claimed: list[Claimed]) -> None:
+    def _offer_to_lanes(self, claimed: list[ClaimedEntry]) -> None:
         if not claimed:
             return
         self._last_id = max(self._last_id, *(entry_order(entry.id) for entry in claimed))
@@ -185,5 +187,5 @@ class Intake:
         return stale
 
 
-def _entry_bytes(entry: Claimed) -> int:
+def _entry_bytes(entry: ClaimedEntry) -> int:
     return sum(map(len, entry.fields)) if entry.fields is not None else 0

@@ -134,8 +134,8 @@ class LeaseRenewal:
             self._broker.renew_worker_lease(*me, first, record=record, record_kept_ms=kept_ms),
             *(self._broker.renew_worker_lease(*me, batch) for batch in others),
         )
-        if answers[0].marks is not None:
-            self._queue_watch.note_marks(answers[0].marks)
+        if answers[0].flags is not None:
+            self._queue_watch.note_queue_flags(answers[0].flags)
         self._fleet.note_living_workers(answers[0].living)
         if answers[0].over:
             self._call_in_worker_loop(self._ended_leases.send)

@@ -113,7 +113,7 @@ class Lifecycle:
             await self._run_until_stopped()
         finally:
             self._is_closed = True
-            self._connector.leave()
+            self._connector.leave_embedded_server()
         if self._death is not None:
             raise self._death
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from .._core.defaults import READ_COUNT
 from .._core.limits import PAGE_BYTES
 from .._core.pace import EntrySizeEstimate, PaceEstimate
-from .._redis.replies import Bounds
+from .._redis.replies import ByteBounds
 from .shared import Shared
 from .thread_lanes import AnyLanes
 
@@ -63,9 +63,9 @@ class Prefetch:
         """Whether a lane had nothing to do when that many entries arrived, which the lanes have by now."""
         return self._lanes.free + arrived > 0
 
-    def byte_bounds(self) -> Bounds:
+    def byte_bounds(self) -> ByteBounds:
         """How many bytes the next script may bring, and how large an entry may be."""
-        return Bounds(max(1, min(self.bytes_left, PAGE_BYTES)), self._max_entry_bytes)
+        return ByteBounds(max(1, min(self.bytes_left, PAGE_BYTES)), self._max_entry_bytes)
 
     # What was measured ----------------------------------------------------------------------------------------------
 

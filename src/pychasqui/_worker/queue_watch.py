@@ -13,14 +13,14 @@ from contextlib import suppress
 
 from .._redis.broker import Broker
 from .._redis.cancellations import Cancellations
-from .._redis.replies import QueueMarks
+from .._redis.replies import QueueFlags
 from ..errors import RedisTrouble
 
 LOOKS_APART_S = 0.02
 
 
 class QueueWatch:
-    """subscribe() before each renewal, note_marks() with what it found; each message makes it look -> on_pause(),
+    """subscribe() before each renewal, note_queue_flags() with what it found; each message makes it look -> on_pause(),
     on_cancellations().
 
     It lives in the loop of the broker, which is the heartbeat's.
@@ -43,18 +43,18 @@ class QueueWatch:
 
     async def subscribe(self) -> None:
         """Subscribes, once for each socket. What is asked behind it misses no message."""
-        await self._broker.subscribe_to_marks(self._start_reading)
+        await self._broker.subscribe_to_pause_and_cancel(self._start_reading)
 
-    def note_marks(self, marks: QueueMarks) -> None:
+    def note_queue_flags(self, flags: QueueFlags) -> None:
         """Passes on what a renewal found. Notes about cancelled jobs, or that there are none any more, are read."""
-        self._pass_on(marks)
-        if marks.has_cancellations or self._has_cancellations:
+        self._pass_on_pause(flags)
+        if flags.has_cancellations or self._has_cancellations:
             self._start_reading()
 
-    def _pass_on(self, marks: QueueMarks) -> None:
-        if marks.is_paused != self._was_paused:  # each call wakes the worker's loop
-            self._was_paused = marks.is_paused
-            self._on_pause(marks.is_paused)
+    def _pass_on_pause(self, flags: QueueFlags) -> None:
+        if flags.is_paused != self._was_paused:  # each call wakes the worker's loop
+            self._was_paused = flags.is_paused
+            self._on_pause(flags.is_paused)
 
     async def wait_for_reading(self) -> None:
         """Returns when the look that is under way has ended, if there is one."""
@@ -70,13 +70,13 @@ class QueueWatch:
         while self._is_hinted:
             self._is_hinted = False
             with suppress(RedisTrouble):  # the heartbeat looks with its next renewal
-                await self._read_marks()
+                await self._read_queue_flags()
             await asyncio.sleep(LOOKS_APART_S)
 
-    async def _read_marks(self) -> None:
-        marks = await self._broker.read_marks()
-        self._pass_on(marks)
-        if marks.has_cancellations:
+    async def _read_queue_flags(self) -> None:
+        flags = await self._broker.read_queue_flags()
+        self._pass_on_pause(flags)
+        if flags.has_cancellations:
             found = await self._broker.read_cancellations()
         elif self._has_cancellations:
             found = Cancellations()

@@ -80,5 +80,5 @@ class ReadTurns:
             return
         self._heard_at = clock.monotonic()
         with suppress(RedisTrouble):  # the others find them a little later
-            if await self._broker.has_unread(self._group):
+            if await self._broker.has_unread_entries(self._group):
                 self._broker.publish_backlog()

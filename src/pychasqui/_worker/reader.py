@@ -17,7 +17,7 @@ from .._core.limits import REGROUP_S
 from .._redis.broker import Broker
 from .._redis.error_actions import ErrorAction, action_for
 from .._redis.reading import Reading, ReadRequest
-from .._redis.replies import Claimed
+from .._redis.replies import ClaimedEntry
 from .._redis.socket import ReplyTooLarge
 from ..errors import CommandTimeout, ConnectionLost, RedisTrouble
 from .intake import Intake
@@ -122,7 +122,7 @@ class Reader(Service):
     async def _unblock(self) -> None:
         client_id = self._broker.client_id
         address = self._broker.server_address
-        if client_id is not None and not await self._helper.unblock(client_id, address):
+        if client_id is not None and not await self._helper.unblock_read(client_id, address):
             self._broker.drop_connection("the read that waits cannot be ended in another way")
 
     async def _wait_while_paused(self) -> None:
@@ -241,9 +241,11 @@ class Reader(Service):
         request = ReadRequest(count, block_ms, self._max_reply_bytes, self._intake.start_fresh, small)
         return self._broker.read(self._group, self._consumer, request)
 
-    async def _read_by_bytes(self, count: int) -> list[Claimed]:
+    async def _read_by_bytes(self, count: int) -> list[ClaimedEntry]:
         """Reads by a script as many entries as fit into the bytes that are left, without waiting: for large entries."""
-        claimed = await self._broker.read_within(self._group, self._consumer, count, self._prefetch.byte_bounds())
+        claimed = await self._broker.read_within_bounds(
+            self._group, self._consumer, count, self._prefetch.byte_bounds()
+        )
         self._outage.end()
         self._intake.take_claimed(claimed)
         await asyncio.sleep(0)  # the lanes start some of them first, which leaves room

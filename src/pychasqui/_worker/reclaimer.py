@@ -20,7 +20,7 @@ from .._core import clock
 from .._core.limits import SCAN_S
 from .._core.pauses import LONGEST_PAUSE_S
 from .._redis.broker import Broker
-from .._redis.replies import Bounds, Claimed
+from .._redis.replies import ByteBounds, ClaimedEntry
 from ..errors import RedisTrouble
 from .group_recovery import GroupRecovery
 from .intake import Intake
@@ -179,7 +179,7 @@ class Reclaimer(Service):
         """Whether a consumer has left entries behind that are not all taken yet."""
         return bool(self._sources)
 
-    async def claim(self, count: int, bounds: Bounds) -> list[Claimed]:
+    async def claim(self, count: int, bounds: ByteBounds) -> list[ClaimedEntry]:
         """Claims up to `count` entries of the first dead consumer. The reader calls it, too, before it reads."""
         consumer, lease = next(iter(self._sources.items()))
         count = min(count, PAGE)

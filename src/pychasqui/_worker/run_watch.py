@@ -71,7 +71,7 @@ class RunWatch:
         self._stops.set_cancellations(found)
         if not found or not self._is_running:
             return
-        waiting = self._holdings.take_waiting(lambda job: job.is_decoded and found.covers(job.entry_id, job.id))
+        waiting = self._holdings.take_waiting(lambda job: job.is_decoded and found.includes_job(job.entry_id, job.id))
         for job in waiting:
             self._on_unstarted(job)
         if waiting:
@@ -109,7 +109,7 @@ class RunWatch:
     def _stop_if_overdue(self, number: int, job: Delivery, now: float) -> float:
         """Stops the run if its time is over. Returns when to look at it again."""
         stop = self._stops.find_stop(job)
-        if stop is None and self._stops.cancellations and self._stops.cancellations.covers(job.entry_id, job.id):
+        if stop is None and self._stops.cancellations and self._stops.cancellations.includes_job(job.entry_id, job.id):
             stop = self._stops.note_stop(job, None)
         if stop is None:
             timeout_s = self._stops.timeout_of(job)

@@ -16,7 +16,7 @@ from .._core import clock
 from .._core import ids as _ids
 from .._core.fire_plan import GRACE_MS, MAX_FIRES, plan_fires
 from .._core.limits import SCHEDULER_LEASE_MS
-from .._redis.repeatables import MAX_SPEC_BYTES, Due, DueSpec, Fires, RepeatablesBroker
+from .._redis.repeatables import MAX_SPEC_BYTES, DueRepeatables, DueSpec, FireDecision, RepeatablesBroker
 from .._wire.envelope import encode_envelope, encode_extras
 from .._wire.repeatable import decode_spec
 from .._wire.retry_override import decode_retry
@@ -97,7 +97,7 @@ class SchedulerService(LeaderService):
         self._next_due = min(self._next_due, next_due)
         return self._tick_s
 
-    def _plan_specs(self, due: Due) -> Iterator[Fires | tuple[DueSpec, str]]:
+    def _plan_specs(self, due: DueRepeatables) -> Iterator[FireDecision | tuple[DueSpec, str]]:
         """What to do about each; for one that cannot be fired, what is wrong with it."""
         for one in due.specs:
             try:
@@ -105,7 +105,7 @@ class SchedulerService(LeaderService):
             except DecodeError as error:
                 yield (one, f"repeatable {one.key[:200]!r}: {error}"[:500])
 
-    def _record_fires(self, fires: list[Fires], moved: list[bool]) -> None:
+    def _record_fires(self, fires: list[FireDecision], moved: list[bool]) -> None:
         for one, was_fired in zip(fires, moved, strict=True):
             if not was_fired:
                 log.debug("repeatable %.200r is not what was decided about any more: it is not fired", one.due.key)
@@ -124,7 +124,7 @@ class SchedulerService(LeaderService):
             log.error("a repeatable cannot be fired and is in the dead letters now: %.300r", detail)
 
 
-def _plan_spec(due: DueSpec, now_ms: int, grace_ms: int, on_missed: Callable[[], None]) -> Iterator[Fires]:
+def _plan_spec(due: DueSpec, now_ms: int, grace_ms: int, on_missed: Callable[[], None]) -> Iterator[FireDecision]:
     """What to fire: one decision, or several that follow each other if it has many jobs or large ones.
 
     What is in time may as well follow in the next tick; of what was missed, the policy would then begin from the start.
@@ -137,12 +137,12 @@ def _plan_spec(due: DueSpec, now_ms: int, grace_ms: int, on_missed: Callable[[],
     retry = decode_retry(due.retry) if due.retry else None
     most = max(1, BYTES_A_CALL // max(1, len(spec.payload)))
 
-    def decide(due: DueSpec, next_ms: int | None, fires_ms: tuple[int, ...]) -> Fires:
+    def decide(due: DueSpec, next_ms: int | None, fires_ms: tuple[int, ...]) -> FireDecision:
         envelopes = [
             encode_envelope(_ids.new_id(), spec.payload, now_ms, 0, retry, encode_extras(**{SCHEDULED_AT: window_ms}))
             for window_ms in fires_ms
         ]
-        return Fires(due, next_ms, spec.job_name, envelopes)
+        return FireDecision(due, next_ms, spec.job_name, envelopes)
 
     score_ms, made_up = due.score, 0
     plan = plan_fires(spec, due.score, fired=due.fired, now_ms=now_ms, grace_ms=grace_ms)
@@ -177,18 +177,18 @@ def _log_missed(key: str, score_ms: int, made_up: int, given_up: int) -> None:
 
 
 def batch_fires(
-    decisions: Iterator[Fires | tuple[DueSpec, str]],
-) -> Iterator[list[Fires] | tuple[DueSpec, str] | None]:
+    decisions: Iterator[FireDecision | tuple[DueSpec, str]],
+) -> Iterator[list[FireDecision] | tuple[DueSpec, str] | None]:
     """Gathers fires into calls of a bounded size; passes the others on as they come.
 
     Yields None when the decisions have taken DECIDE_S: the event loop is to turn, and the call goes on to be filled.
     """
     # hot: calls that were sent after DECIDE_S, half full, cost 8 to 32 % of the rate; benchmarks fire
-    call: list[Fires] = []
+    call: list[FireDecision] = []
     jobs, size, begun = 0, 0, clock.monotonic()
     turned = begun
     for decision in decisions:
-        if not isinstance(decision, Fires):
+        if not isinstance(decision, FireDecision):
             yield decision
             continue
         now = clock.monotonic()

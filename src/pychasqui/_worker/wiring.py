@@ -109,11 +109,11 @@ def build_components(
     keys = Keys(config.queue_name)
     shared = Shared(group=group, consumer=consumer, holdings=Holdings(config.concurrency, consumer), on_death=on_death)
 
-    broker = connector.broker(keys, timeout_s=limits.WORK_TIMEOUT_S, sinks=metrics)
+    broker = connector.make_broker(keys, timeout_s=limits.WORK_TIMEOUT_S, sinks=metrics)
     # A blocked read would hold up whatever is sent behind it, so the reader has a connection of its own.
     # hot: entries come 15 us sooner in RESP2 on an idle machine
-    reading = connector.broker(keys, timeout_s=limits.WORK_TIMEOUT_S, gets_messages=False)
-    renewing = connector.broker(keys, timeout_s=lease_ms / 1000)
+    reading = connector.make_broker(keys, timeout_s=limits.WORK_TIMEOUT_S, gets_messages=False)
+    renewing = connector.make_broker(keys, timeout_s=lease_ms / 1000)
 
     promoter = PromoterService(
         broker,

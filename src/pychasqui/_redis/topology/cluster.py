@@ -17,7 +17,7 @@ from ...errors import AuthenticationFailed, ChasquiError, ConnectionLost, RedisT
 from ..command_replies import decode_info_text
 from ..connection import Connection
 from ..endpoint import Location
-from .answers import ASK_S, Answers, NodeConnections
+from .node_connections import ASK_S, Answers, NodeConnections
 from .node_map import Address, NodeMap, SlotRange
 
 PING_EVERY_S = 0.5
@@ -67,7 +67,7 @@ class ClusterSurvey:
 
     async def _ping_one(self, address: Address) -> None:
         try:
-            await self._nodes.to(address).call("PING", timeout_s=ASK_S)
+            await self._nodes.connection_to(address).call("PING", timeout_s=ASK_S)
         except ReplyError:  # a user that may not ask; the node answers
             self._silent.discard(address)
         except ChasquiError:
@@ -82,7 +82,7 @@ class ClusterSurvey:
         chosen = sorted(nodes - self._silent) or sorted(nodes)
         if known is not None:
             chosen = random.sample(chosen, min(len(chosen), MOST_ASKED))
-        answers = await self._nodes.ask(chosen, self._ask_node, enough=min(2, len(chosen)))
+        answers = await self._nodes.ask_until_enough(chosen, self._ask_node, enough=min(2, len(chosen)))
         if not answers.found:
             raise self._explain_no_answer(answers)
         newest = max(answers.found.values(), key=lambda each: each.epoch)
@@ -102,7 +102,7 @@ class ClusterSurvey:
         return bool(known.moved) and newest.epoch == known.epoch and newest.ranges == known.ranges
 
     async def _ask_node(self, address: Address, connection: Connection) -> NodeMap:
-        slots, epoch = await asyncio.gather(connection.call("CLUSTER", "SLOTS"), _ask_epoch(connection))
+        slots, epoch = await asyncio.gather(connection.call("CLUSTER", "SLOTS"), _read_epoch(connection))
         return read_slots(slots, address.host, epoch)
 
     def _explain_no_answer(self, answers: Answers[NodeMap]) -> ChasquiError:
@@ -122,19 +122,21 @@ def read_slots(reply: Any, asked_host: str, epoch: int) -> NodeMap:
         if not isinstance(entry, list) or len(entry) < 3:
             continue
         first, last = read_int(entry[0]), read_int(entry[1])
-        found = [_read_node(each, asked_host) for each in entry[2:] if isinstance(each, list) and len(each) >= 2]
+        found = [
+            _read_node_address(each, asked_host) for each in entry[2:] if isinstance(each, list) and len(each) >= 2
+        ]
         nodes.update(each for each in found if each is not None)
         if first is not None and last is not None and found and found[0] is not None:
             ranges.append(SlotRange(first, last, found[0]))
     return NodeMap(tuple(sorted(ranges)), frozenset(nodes), epoch)
 
 
-def _read_node(node: list[Any], asked_host: str) -> Address | None:
+def _read_node_address(node: list[Any], asked_host: str) -> Address | None:
     host, port = read_text(node[0]) if node[0] is not None else "", read_int(node[1])
     return Address(host if host and host != "?" else asked_host, port) if port else None
 
 
-async def _ask_epoch(connection: Connection) -> int:
+async def _read_epoch(connection: Connection) -> int:
     """Returns the epoch of what a node knows; 0 if this user may not ask."""
     try:
         lines = decode_info_text(await connection.call("CLUSTER", "INFO")).splitlines()

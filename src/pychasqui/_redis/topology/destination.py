@@ -30,7 +30,7 @@ class RouteOwner(Protocol):
     @property
     def route(self) -> Route | None: ...
 
-    def note_cluster(self, endpoint: Endpoint) -> Route: ...
+    def switch_to_cluster(self, endpoint: Endpoint) -> Route: ...
 
     async def find_endpoint(self) -> Endpoint: ...
 
@@ -45,17 +45,17 @@ class RoutedDestination:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._on_change: Callable[[], None] | None = None
 
-    async def find(self, on_change: Callable[[], None]) -> Endpoint:
+    async def find_endpoint(self, on_change: Callable[[], None]) -> Endpoint:
         route = self._connector.route
         if route is None:
             endpoint = await self._connector.find_endpoint()
         else:
             self._loop, self._on_change = asyncio.get_running_loop(), on_change
-            owner = await route.find(self)
+            owner = await route.find_master(self)
             endpoint = replace(await self._connector.find_endpoint(), host=owner.host, port=owner.port)
         return endpoint if self._protocol is None else replace(endpoint, protocol=self._protocol)
 
-    def check(self, endpoint: Endpoint, dialect: Dialect) -> None:
+    def check_server(self, endpoint: Endpoint, dialect: Dialect) -> None:
         if dialect.mode == "sentinel":
             raise RedisTrouble(
                 f"{endpoint.address} is a Sentinel: use redis+sentinel://{endpoint.address}/NAME, where NAME is the "
@@ -63,7 +63,7 @@ class RoutedDestination:
             )
         route = self._connector.route
         if route is None and dialect.mode == "cluster" and not endpoint.path:
-            self._connector.note_cluster(endpoint)
+            self._connector.switch_to_cluster(endpoint)
             raise Redirected(f"{endpoint.address} is a node of a cluster")
         if route is not None and not dialect.is_master:
             raise ConnectionLost(f"{endpoint.address} is a replica, which accepts no writes (READONLY)")
@@ -92,9 +92,9 @@ class RoutedDestination:
         route = self._connector.route
         return route is None or route.is_master(endpoint)
 
-    def leave(self) -> None:
+    def stop_following(self) -> None:
         if (route := self._connector.route) is not None:
-            route.leave(self)
+            route.remove_follower(self)
 
     def to_node_of_slot(self, slot: int) -> RoutedDestination | None:
         route = self._connector.route
@@ -102,9 +102,9 @@ class RoutedDestination:
             return None
         return RoutedDestination(self._connector, slot, protocol=self._protocol)
 
-    def masters(self) -> list[int]:
+    def slot_of_each_master(self) -> list[int]:
         route = self._connector.route
-        return [] if route is None or not route.is_cluster else route.masters()
+        return [] if route is None or not route.is_cluster else route.slot_of_each_master()
 
     def notify(self) -> None:
         """Is called in the route's thread."""

@@ -9,7 +9,7 @@ from binascii import crc_hqx
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from ..endpoint import join_address
+from ..endpoint import format_address
 
 SLOTS = 16384
 
@@ -21,7 +21,7 @@ class Address(NamedTuple):
     port: int
 
     def __str__(self) -> str:
-        return join_address(self.host, self.port)
+        return format_address(self.host, self.port)
 
 
 class SlotRange(NamedTuple):

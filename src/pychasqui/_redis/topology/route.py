@@ -57,7 +57,7 @@ class Route:
     def __str__(self) -> str:
         return str(self._location)
 
-    async def find(self, follower: Follower) -> Address:
+    async def find_master(self, follower: Follower) -> Address:
         """Returns the master of the follower's slot, and has the follower notified of changes."""
         self._add_follower(follower)
         if (owner := self._find_owner(follower.slot)) is None:
@@ -79,7 +79,7 @@ class Route:
     def is_cluster(self) -> bool:
         return self._location.kind == CLUSTER
 
-    def masters(self) -> list[int]:
+    def slot_of_each_master(self) -> list[int]:
         """Returns a slot of each master."""
         ranges = () if self._map is None else self._map.ranges
         return list({each.master: each.first for each in ranges}.values())
@@ -100,7 +100,7 @@ class Route:
         """A connection was lost or refused: the map may be out of date."""
         self._call_in_watch_loop(self._wake_watch_loop)
 
-    def leave(self, follower: Follower) -> None:
+    def remove_follower(self, follower: Follower) -> None:
         """The follower is closed. The thread ends with the last one."""
         with self._lock:
             self._followers.discard(follower)
@@ -163,7 +163,7 @@ class Route:
         kind = SentinelSurvey if self._location.kind == SENTINEL else ClusterSurvey
         survey = kind(self._location, self._wake_watch_loop)
         try:
-            while self._is_followed():
+            while self._has_followers():
                 woken = self._wakes.is_set()
                 self._wakes.clear()
                 await self._refresh_map(survey, woken)
@@ -174,7 +174,7 @@ class Route:
         finally:
             await survey.close()
 
-    def _is_followed(self) -> bool:
+    def _has_followers(self) -> bool:
         with self._lock:
             if not self._followers and not self._waiters:
                 self._thread = None

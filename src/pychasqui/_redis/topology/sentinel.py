@@ -15,7 +15,7 @@ from ..._wire.lenient import read_int, read_pairs, read_text
 from ...errors import AuthenticationFailed, ChasquiError, ConnectionLost, RedisTrouble, ReplyError
 from ..connection import Connection
 from ..endpoint import Location
-from .answers import Answers, NodeConnections
+from .node_connections import Answers, NodeConnections
 from .node_map import SLOTS, Address, NodeMap, SlotRange
 
 LOOK_EVERY_S = 1.0
@@ -24,7 +24,7 @@ OLDER_LOOKS = 5  # after this many looks that agree, an older configuration coun
 SWITCH_CHANNEL = "+switch-master"
 
 
-class Watched(NamedTuple):
+class MasterReport(NamedTuple):
     """What a Sentinel says of the master; no address if it does not know the name."""
 
     master: Address | None
@@ -45,7 +45,9 @@ class SentinelSurvey:
 
     async def refresh_map(self, known: NodeMap | None, slots: set[int], *, is_suspicious: bool) -> NodeMap:
         """Returns the map with the present master; `known` itself if nothing has changed."""
-        answers = await self._nodes.ask(self._sentinels, self._ask_sentinel, enough=len(self._sentinels) // 2 + 1)
+        answers = await self._nodes.ask_until_enough(
+            self._sentinels, self._ask_sentinel, enough=len(self._sentinels) // 2 + 1
+        )
         knowing = {address: each for address, each in answers.found.items() if each.master is not None}
         if not knowing:
             raise self._explain_no_master(answers)
@@ -53,7 +55,7 @@ class SentinelSurvey:
         if known is None:
             self._refuse_two_masters(knowing)
         newest = max(knowing.values(), key=lambda each: each.epoch)
-        if known is not None and newest.epoch < known.epoch and not self._is_set_up_again(knowing):
+        if known is not None and newest.epoch < known.epoch and not self._do_most_agree_on_older(knowing):
             return known
         self._older_looks = 0
         assert newest.master is not None
@@ -64,20 +66,20 @@ class SentinelSurvey:
     async def close(self) -> None:
         await self._nodes.close()
 
-    async def _ask_sentinel(self, address: Address, connection: Connection) -> Watched:
-        socket = await connection.ready(connection.deadline())
+    async def _ask_sentinel(self, address: Address, connection: Connection) -> MasterReport:
+        socket = await connection.wait_for_socket(connection.make_deadline())
         if socket.dialect is not None and socket.dialect.protocol >= 3:
-            socket.listen(SWITCH_CHANNEL, self._on_switch, connection.deadline())
+            socket.subscribe(SWITCH_CHANNEL, self._on_switch, connection.make_deadline())
         master = await connection.call("SENTINEL", "GET-MASTER-ADDR-BY-NAME", self._service)
         if not isinstance(master, list) or len(master) != 2:
-            return Watched(None, 0, frozenset(), "", frozenset())
+            return MasterReport(None, 0, frozenset(), "", frozenset())
         facts, others, own_id = await asyncio.gather(
             connection.call("SENTINEL", "MASTER", self._service),
             connection.call("SENTINEL", "SENTINELS", self._service),
             connection.call("SENTINEL", "MYID"),
         )
         known = [read_pairs(each) for each in others] if isinstance(others, list) else []
-        return Watched(
+        return MasterReport(
             _read_address(master[0], master[1]),
             read_int(read_pairs(facts).get(b"config-epoch")) or 0,
             frozenset(filter(None, (_read_address(each.get(b"ip"), each.get(b"port")) for each in known))),
@@ -89,14 +91,14 @@ class SentinelSurvey:
         if message.startswith(self._service.encode() + b" "):
             self._wake()
 
-    def _note_sentinels(self, knowing: dict[Address, Watched]) -> None:
+    def _note_sentinels(self, knowing: dict[Address, MasterReport]) -> None:
         """The Sentinels know each other: one that answers is enough to find the rest."""
         for each in knowing.values():
             for address in sorted(each.sentinels):
                 if address not in self._sentinels and len(self._sentinels) < MOST_SENTINELS:
                     self._sentinels.append(address)
 
-    def _refuse_two_masters(self, knowing: dict[Address, Watched]) -> None:
+    def _refuse_two_masters(self, knowing: dict[Address, MasterReport]) -> None:
         """Sentinels that name different masters and do not know each other are of two sets."""
         for address, one in knowing.items():
             for other_address, other in knowing.items():
@@ -108,13 +110,13 @@ class SentinelSurvey:
                         "set in redis_url"
                     )
 
-    def _is_set_up_again(self, knowing: dict[Address, Watched]) -> bool:
+    def _do_most_agree_on_older(self, knowing: dict[Address, MasterReport]) -> bool:
         """Whether most Sentinels have agreed for a while on an older configuration."""
         _, agreeing = Counter(each.master for each in knowing.values()).most_common(1)[0]
         self._older_looks = self._older_looks + 1 if 2 * agreeing > len(self._sentinels) else 0
         return self._older_looks >= OLDER_LOOKS
 
-    def _explain_no_master(self, answers: Answers[Watched]) -> ChasquiError:
+    def _explain_no_master(self, answers: Answers[MasterReport]) -> ChasquiError:
         if answers.found:
             asked = ", ".join(map(str, answers.found))
             return RedisTrouble(

@@ -32,10 +32,10 @@ class FixedAddress:
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
 
-    async def find(self, on_change: Callable[[], None]) -> Endpoint:
+    async def find_endpoint(self, on_change: Callable[[], None]) -> Endpoint:
         return self._endpoint
 
-    def check(self, endpoint: Endpoint, dialect: object) -> None:
+    def check_server(self, endpoint: Endpoint, dialect: object) -> None:
         """Any server is the right one."""
 
     def note_trouble(self, endpoint: Endpoint, error: object) -> None:
@@ -51,13 +51,13 @@ class FixedAddress:
     def is_master(self, endpoint: Endpoint) -> bool:
         return True
 
-    def leave(self) -> None:
+    def stop_following(self) -> None:
         """Nothing was begun."""
 
     def to_node_of_slot(self, slot: int) -> None:
         """It leads to one server alone."""
 
-    def masters(self) -> list[int]:
+    def slot_of_each_master(self) -> list[int]:
         return []
 
 
@@ -68,7 +68,7 @@ class NodeConnections:
         self._template = replace(template, client_name=CLIENT_NAME)
         self._connections: dict[Address, Connection] = {}
 
-    def to(self, address: Address) -> Connection:
+    def connection_to(self, address: Address) -> Connection:
         connection = self._connections.get(address)
         if connection is None:
             endpoint = replace(self._template, host=address.host, port=address.port)
@@ -76,11 +76,11 @@ class NodeConnections:
             self._connections[address] = connection
         return connection
 
-    async def ask(
+    async def ask_until_enough(
         self, addresses: Iterable[Address], ask: Callable[[Address, Connection], Awaitable[T]], *, enough: int
     ) -> Answers[T]:
         """Returns the answers, a moment after `enough` of them are there or when the time is up."""
-        tasks = {asyncio.ensure_future(ask(address, self.to(address))): address for address in addresses}
+        tasks = {asyncio.ensure_future(ask(address, self.connection_to(address))): address for address in addresses}
         give_up_at = asyncio.get_running_loop().time() + ASK_S
         pending = set(tasks)
         while pending and (left_s := give_up_at - asyncio.get_running_loop().time()) > 0:
