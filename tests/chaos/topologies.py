@@ -39,7 +39,8 @@ class Outcome:
     added: int
     lost: int
     twice: int
-    twice_without_reason: int
+    without_reason: list[str]  # of the jobs that ran twice: when, in seconds since the next master led
+    elections: int
     wrongly_refused: int
     refused: int
     stalled_s: float  # the longest time for which this process did not run
@@ -53,10 +54,12 @@ class Outcome:
     @property
     def problems(self) -> list[str]:
         bound_s = self.bound_s
+        if self.elections > 1:
+            return ["the servers have elected more than once"]
         found = [
             (self.lost > 0, f"{self.lost} acked adds are lost"),
             (self.wrongly_refused > 0, f"{self.wrongly_refused} jobs ran that were not added"),
-            (self.twice_without_reason > 0, f"{self.twice_without_reason} jobs ran twice without a reason"),
+            (bool(self.without_reason), f"jobs ran twice without a reason: {', '.join(self.without_reason)}"),
             (self.gap_s > bound_s, f"nothing flowed for {self.gap_s:.2f} s, the bound is {bound_s:.2f} s"),
         ]
         return [text for is_wrong, text in found if is_wrong]
@@ -188,18 +191,21 @@ async def run_topology_round(topology: str, fault: str, *, adders: int = ADDERS)
 
 
 async def _run(servers: Any, traffic: Traffic, topology: str, fault: str) -> Outcome:
-    """Only the ack of a job that began before the next master led can be lost with the former one."""
+    """Only the ack of a job that began before the next master led can be lost with the former one, which has jobs until
+    the connections have followed."""
     loses_acks = topology == "sentinel" or fault in WITH_ELECTION
     async with traffic:
         await asyncio.sleep(1)
-        start = monotonic()
+        start, epoch = monotonic(), servers.epoch
         servers_s = await FAULTS[topology][fault](servers, traffic.queue.name)
         await traffic.flow()
         await asyncio.sleep(2)
         gap_s, stalled_s = traffic.gap_s(start), traffic.stalled_s(start)
         await traffic.stop_adding()
         await traffic.try_to_end(20)
+        elections = servers.epoch - epoch
     led_at = start + servers_s if loses_acks else float("-inf")
+    runs_at = {job: traffic.runs_at[job] for job in traffic.twice}
     return Outcome(
         fault=fault,
         servers_s=servers_s,
@@ -207,7 +213,10 @@ async def _run(servers: Any, traffic: Traffic, topology: str, fault: str) -> Out
         added=len(traffic.added),
         lost=len(traffic.lost),
         twice=len(traffic.twice),
-        twice_without_reason=sum(traffic.first_run_at[job] > led_at for job in traffic.twice),
+        without_reason=[
+            " and ".join(f"{at - led_at:.2f}" for at in runs) for runs in runs_at.values() if runs[0] > led_at + BOUND_S
+        ],
+        elections=elections,
         wrongly_refused=len(traffic.wrongly_refused),
         refused=len(traffic.refused),
         stalled_s=stalled_s,

@@ -82,6 +82,11 @@ class ClusterServers:
             or any(node.ask("INFO", "replication").count(b"master_link_status:up") for node in living)
         )
 
+    @property
+    def epoch(self) -> int:
+        """Grows with each election. A slot that moves can raise it, too."""
+        return max(int(_info(node)["cluster_current_epoch"]) for node in self.nodes if node.is_running)
+
     def wait_until_well(self) -> None:
         wait(self.is_well, "the cluster is not well")
 

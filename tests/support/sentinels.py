@@ -81,6 +81,11 @@ class SentinelServers:
         first = self.master
         return next((server for server in self.servers if server.port in ports and server is not first), first)
 
+    @property
+    def epoch(self) -> int:
+        """Grows with each failover."""
+        return max(int(_facts_of(each)[b"config-epoch"]) for each in self.sentinels)
+
     def wait_until_well(self) -> None:
         """Waits until a replica follows the master."""
 
@@ -104,9 +109,13 @@ class SentinelServers:
         wait(has_ended, "no replica takes over")
 
     def _knows_all(self, sentinel: SentinelServer) -> bool:
-        reply = sentinel.ask("SENTINEL", "MASTER", MASTER_NAME)
-        facts = dict(zip(reply[::2], reply[1::2], strict=True))
+        facts = _facts_of(sentinel)
         return (int(facts[b"num-other-sentinels"]), int(facts[b"num-slaves"])) == (self._count - 1, self._replicas)
+
+
+def _facts_of(sentinel: SentinelServer) -> dict[bytes, bytes]:
+    reply = sentinel.ask("SENTINEL", "MASTER", MASTER_NAME)
+    return dict(zip(reply[::2], reply[1::2], strict=True))
 
 
 def is_in_sync(replica: RedisServer) -> bool:

@@ -40,7 +40,7 @@ class Traffic:
         self._number = 0
         self.added_at: list[float] = []
         self.run_at: list[float] = []
-        self.first_run_at: dict[Any, float] = {}
+        self.runs_at: dict[Any, list[float]] = {}
         self._turned_at: list[float] = []
         self._turning: asyncio.Task[None] | None = None
 
@@ -67,7 +67,7 @@ class Traffic:
     async def _run(self, job: Job) -> None:
         self.runs[job.data] += 1
         self.run_at.append(monotonic())
-        self.first_run_at.setdefault(job.data, self.run_at[-1])
+        self.runs_at.setdefault(job.data, []).append(self.run_at[-1])
 
     async def _note_turns(self) -> None:
         while True:
