@@ -26,7 +26,7 @@ from benchmarks.server import ROOT, find_server, running
 QUEUE = "crowd"
 SETTLE_S = 8.0  # after the last start: longer than a blocked read, and than a lease
 BETWEEN_S = 0.7
-PATIENCE_S = 20.0
+PATIENCE_S = 12.0
 
 
 def main() -> None:

@@ -6,6 +6,7 @@ python -m tests.chaos --engine wheel                  the official package in th
 python -m tests.chaos --seed 1 --first 37 --rounds 1  round 37 of seed 1 again, as far as the machine's timing allows
 python -m tests.chaos --leaders 60                    60 s of faults of the scheduler that leads, one every 5 s
 python -m tests.chaos --topology cluster --rounds 20  20 rounds of each fault of a cluster, or of sentinel
+python -m tests.chaos --slots 100000                  that many adds while a slot opens and closes
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from tests.chaos.crew import OFFICIAL_PYTHON, official_is_there
 from tests.chaos.faults import FAULTS
 from tests.chaos.leading import harry_leaders
 from tests.chaos.round import Order, Report, run_round
+from tests.chaos.slots import add_while_slots_move
 from tests.chaos.tables import as_json, render, summarize
 from tests.chaos.topologies import ADDERS, run_topology_round
 from tests.chaos.topologies import FAULTS as TOPOLOGY_FAULTS
@@ -38,6 +40,10 @@ def main() -> int:
     logging.getLogger("chasqui").addHandler(logging.NullHandler())  # the producer's; the workers write to files
     if arguments.leaders:
         return _harry_leaders(arguments)
+    if arguments.slots:
+        figures = asyncio.run(add_while_slots_move(arguments.slots, arguments.seed))
+        print(figures)
+        return int(figures.is_bad)
     if arguments.topology:
         return asyncio.run(_run_topology(arguments))
     began = monotonic()
@@ -121,6 +127,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--only", nargs="+", choices=known, metavar="FAULT", help=", ".join(known))
     parser.add_argument("--topology", choices=list(TOPOLOGY_FAULTS), help="faults of a cluster, or behind Sentinels")
     parser.add_argument("--adders", type=int, default=ADDERS, help="of a topology: tasks that add")
+    parser.add_argument("--slots", type=int, metavar="ADDS", help="add jobs while a slot opens and closes instead")
     parser.add_argument("--engine", choices=("pychasqui", "wheel"), default="pychasqui")
     parser.add_argument("--jobs", type=int, default=1000, help="jobs a round")
     parser.add_argument("--rate", type=float, default=250.0, help="jobs added a second")

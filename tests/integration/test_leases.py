@@ -19,6 +19,7 @@ from pychasqui._redis.broker import Broker
 from pychasqui._redis.keys import Keys
 from pychasqui._worker import reclaimer as reclaimer_module
 from pychasqui._worker.lease_renewal import LeaseRenewal
+from tests.support.gate import Gate
 from tests.support.handlers import RecordingHandler
 from tests.support.proxy import Proxy
 from tests.support.server import RedisServer
@@ -321,6 +322,20 @@ class TestManyWorkers:
         async with make_worker(runs, lease_ms=600):
             await eventually(lambda: runs.begun == Counter(range(3)), timeout=20)
             await eventually(lambda: _is_gone(witness, keys.workers, "dead"))
+
+    async def test_a_job_that_a_closing_worker_hands_back_starts_at_one_of_many_others(
+        self, queue: Queue, make_worker: MakeWorker
+    ) -> None:
+        """Long before its lease would end. More than eight share the looks at what others have left."""
+        gate, runs = Gate(), RecordingHandler()
+        closing = make_worker(gate, shutdown_deadline_s=0.001, lease_ms=60_000)
+        async with AsyncExitStack() as stack:
+            async with closing:
+                await queue.add("run", 1)
+                await eventually(lambda: gate.running)
+                others = [make_worker(runs, lease_ms=3000) for _ in range(10)]
+                await asyncio.gather(*map(stack.enter_async_context, others))
+            await eventually(lambda: runs.begun == Counter([1]), timeout=20)
 
 
 async def _is_gone(witness: redis.asyncio.Redis, key: str, member: str) -> bool:

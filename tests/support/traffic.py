@@ -25,7 +25,14 @@ class Traffic:
     """
 
     def __init__(
-        self, queue_name: str, url: str, *, adders: int = 1, wait_replicas: int = 0, timeout_s: float = 20
+        self,
+        queue_name: str,
+        url: str,
+        *,
+        adders: int = 1,
+        wait_replicas: int = 0,
+        timeout_s: float = 20,
+        is_varied: bool = False,
     ) -> None:
         self.queue = Queue(queue_name, redis_url=url, timeout_s=timeout_s)
         self.worker = Worker(queue_name, self._run, redis_url=url, lease_ms=3000)
@@ -36,6 +43,7 @@ class Traffic:
         self._is_over = False
         self._may_add = asyncio.Event()
         self._adders = adders
+        self._is_varied = is_varied  # some jobs have ids, and some of those are delayed
         self._adding: list[asyncio.Task[None]] = []
         self._number = 0
         self.added_at: list[float] = []
@@ -80,6 +88,8 @@ class Traffic:
             self._number += 1
             number = -self._number if is_probe else self._number
             options: dict[str, Any] = {"delay_ms": 20} if number % 5 == 0 else {}
+            if self._is_varied and number % 3 == 0:
+                options["job_id"] = f"job-{number}"
             try:
                 await self.queue.add("run", number, wait_replicas=wait_replicas, **options)
             except ChasquiError as error:
