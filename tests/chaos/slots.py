@@ -1,8 +1,8 @@
 """Adds jobs while the slot of their queue opens and closes: `python -m tests.chaos --slots 100000`.
 
 Again and again some of its keys move to another node, and after a moment the others follow; or none moves, and the slot
-closes where it was. Each add has little time, so many are refused. No job may run whose add raised anything but
-AddUnknown, none that was added may be lost, and none may run twice.
+closes where it was. Each add has little time, and a part of them is refused. No job may run whose add raised anything
+but AddUnknown, none that was added may be lost, and none may run twice.
 """
 
 from __future__ import annotations

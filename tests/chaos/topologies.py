@@ -39,7 +39,7 @@ class Outcome:
     added: int
     lost: int
     twice: int
-    without_reason: list[str]  # of the jobs that ran twice: when, in seconds since the next master led
+    without_reason: list[str]  # of jobs that ran twice: when they were added and ran, in s since the next master led
     elections: int
     wrongly_refused: int
     refused: int
@@ -191,8 +191,8 @@ async def run_topology_round(topology: str, fault: str, *, adders: int = ADDERS)
 
 
 async def _run(servers: Any, traffic: Traffic, topology: str, fault: str) -> Outcome:
-    """Only the ack of a job that began before the next master led can be lost with the former one, which has jobs until
-    the connections have followed."""
+    """A job can run twice if it was added before the next master led: its delivery or its ack may not have reached that
+    one. The former master takes jobs until the connections have followed."""
     loses_acks = topology == "sentinel" or fault in WITH_ELECTION
     async with traffic:
         await asyncio.sleep(1)
@@ -205,7 +205,6 @@ async def _run(servers: Any, traffic: Traffic, topology: str, fault: str) -> Out
         await traffic.try_to_end(20)
         elections = servers.epoch - epoch
     led_at = start + servers_s if loses_acks else float("-inf")
-    runs_at = {job: traffic.runs_at[job] for job in traffic.twice}
     return Outcome(
         fault=fault,
         servers_s=servers_s,
@@ -214,7 +213,10 @@ async def _run(servers: Any, traffic: Traffic, topology: str, fault: str) -> Out
         lost=len(traffic.lost),
         twice=len(traffic.twice),
         without_reason=[
-            " and ".join(f"{at - led_at:.2f}" for at in runs) for runs in runs_at.values() if runs[0] > led_at + BOUND_S
+            f"added at {traffic.answered_at[job] - led_at:.2f}, ran at "
+            + " and ".join(f"{at - led_at:.2f}" for at in traffic.runs_at[job])
+            for job in traffic.twice
+            if traffic.answered_at[job] > led_at + BOUND_S
         ],
         elections=elections,
         wrongly_refused=len(traffic.wrongly_refused),

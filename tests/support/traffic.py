@@ -49,6 +49,7 @@ class Traffic:
         self.added_at: list[float] = []
         self.run_at: list[float] = []
         self.runs_at: dict[Any, list[float]] = {}
+        self.answered_at: dict[Any, float] = {}  # when its add returned or raised
         self._turned_at: list[float] = []
         self._turning: asyncio.Task[None] | None = None
 
@@ -98,6 +99,7 @@ class Traffic:
                 if not is_probe:
                     self.added.add(number)
                 self.added_at.append(monotonic())
+            self.answered_at[number] = monotonic()
             await asyncio.sleep(0.002)
 
     async def flow(self) -> None:
