@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
 import urllib.request
+import zipfile
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,7 @@ from pychasqui.cli.exporter import exporter
 from tests.support.waiting import eventually
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
+DOCKERFILE = (DEPLOY / "Dockerfile").read_text()
 yaml = pytest.importorskip("yaml")
 
 
@@ -56,14 +59,31 @@ def test_each_file_and_service_that_a_service_names_exists(services: dict[str, A
 
 def test_the_image_is_made_of_files_that_exist_and_are_not_left_out() -> None:
     taken = {line[1:] for line in (DEPLOY / "Dockerfile.dockerignore").read_text().splitlines() if line[0] == "!"}
-    copied = [
-        source
-        for line in (DEPLOY / "Dockerfile").read_text().splitlines()
-        if line.startswith("COPY ")
-        for source in line.split()[1:-1]
-    ]
+    copied = [source for line in DOCKERFILE.splitlines() if line.startswith("COPY ") for source in line.split()[1:-1]]
     assert set(copied) == taken
     assert all((DEPLOY.parent / source).exists() for source in copied)
+
+
+def test_the_image_can_be_built_of_the_files_that_it_copies(tmp_path: Path) -> None:
+    """Does the COPY lines and the RUN line without a container: pip builds the package of what was copied."""
+    lines = [line.split() for line in DOCKERFILE.splitlines()]
+    for _, *sources, target in (words for words in lines if words[:1] == ["COPY"]):
+        for source in (DEPLOY.parent / name for name in sources):
+            place = tmp_path / target.lstrip("/")
+            if source.is_dir():
+                shutil.copytree(source, place, ignore=shutil.ignore_patterns("__pycache__"))
+            else:
+                place.mkdir(parents=True, exist_ok=True)
+                shutil.copy(source, place)
+    ((folder, extra),) = re.findall(r"^RUN pip install --no-cache-dir '/(\w+)\[(\w+)\]'$", DOCKERFILE, re.MULTILINE)
+    command = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(tmp_path)]
+    subprocess.run(command, cwd=tmp_path / folder, check=True, capture_output=True)
+    (path,) = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(path) as wheel:
+        names = {name.rpartition("/")[2]: name for name in wheel.namelist()}
+        assert "chasqui = pychasqui.cli.main:main" in wheel.read(names["entry_points.txt"]).decode()
+        assert f"Provides-Extra: {extra}\n" in wheel.read(names["METADATA"]).decode()
+    assert (tmp_path / "app" / "demo.py").exists()
 
 
 def test_ports_are_open_to_the_local_machine_only(services: dict[str, Any]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import configparser
+import json
 import os
 import re
 import shlex
@@ -11,6 +12,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tomllib
 import urllib.request
 from pathlib import Path
 from typing import Any
@@ -108,9 +110,33 @@ def test_the_variables_of_the_unit_are_settings() -> None:
 # The image and compose -----------------------------------------------------------------------------------------------
 
 
-def test_the_image_copies_files_that_exist_and_runs_a_worker_without_rights() -> None:
+def read_image_steps() -> list[list[str]]:
+    """The steps of the worker's Dockerfile: a word and what follows."""
     lines = re.sub(r"\\\n\s*", "", (DEPLOY / "worker" / "Dockerfile").read_text()).splitlines()
-    steps = [line.split(maxsplit=1) for line in lines if line and not line.startswith("#")]
+    return [line.split(maxsplit=1) for line in lines if line and not line.startswith("#")]
+
+
+def is_healthy(port: int) -> bool:
+    """Runs the HEALTHCHECK of the image, for a worker on another port."""
+    ((said, (program, *arguments)),) = [
+        (dict(read_image_steps())["EXPOSE"], json.loads(words.partition("CMD ")[2]))
+        for step, words in read_image_steps()
+        if step == "HEALTHCHECK"
+    ]
+    assert program == "python"
+    words = [argument.replace(f":{said}/", f":{port}/") for argument in arguments]
+    return subprocess.run([sys.executable, *words], capture_output=True, check=False).returncode == 0
+
+
+def test_the_image_installs_the_package_with_extras_that_it_has() -> None:
+    project = tomllib.loads((DEPLOY.parent / "pyproject.toml").read_text())["project"]
+    ((name, extras),) = re.findall(r"^pip install --no-cache-dir '(\w+)\[([\w,]+)\]'$", dict(read_image_steps())["RUN"])
+    assert name == project["name"]
+    assert set(extras.split(",")) <= project["optional-dependencies"].keys()
+
+
+def test_the_image_copies_files_that_exist_and_runs_a_worker_without_rights() -> None:
+    steps = read_image_steps()
     known = {"FROM", "RUN", "WORKDIR", "COPY", "USER", "ENV", "EXPOSE", "STOPSIGNAL", "HEALTHCHECK", "CMD"}
     assert {step for step, _ in steps} <= known
     said = dict(steps)
@@ -150,11 +176,13 @@ async def test_the_application_starts_is_ready_and_ends_with_exit_code_0(redis_u
 
     try:
         await eventually(is_ready, timeout=30)
+        assert is_healthy(port)
     finally:
         process.send_signal(signal.SIGTERM)
         _, log = process.communicate(timeout=30)
     assert process.returncode == 0, log
     assert '"event":"worker ' in log
+    assert not is_healthy(port)
 
 
 # Kubernetes ----------------------------------------------------------------------------------------------------------
@@ -166,6 +194,13 @@ def test_each_manifest_is_of_a_known_kind_with_known_fields() -> None:
         assert set(one["spec"]) <= fields, one["kind"]
         assert one["metadata"]["name"].startswith("chasqui-")
     assert {one["kind"] for one in manifests()} == {kind for _, kind in KINDS}
+
+
+def test_kubernetes_accepts_the_manifests() -> None:
+    validator = pytest.importorskip("kubernetes_validate", reason="not installed: pip install --group deploy")
+    for one in manifests():
+        if one["kind"] != "ScaledObject":  # KEDA's own
+            validator.validate(one, validator.latest_version(), strict=True)
 
 
 def test_selectors_find_their_pods() -> None:
