@@ -125,9 +125,11 @@ def _store(group: Group) -> Call:
 
 
 def _store_one_by_one(group: Group) -> Call:
-    send = _store(group)
-    group.at_once = False
-    return send
+    """One of them has a result."""
+    held = hold(group, marked=True)
+    return lambda by: by.ack_with_result(
+        *(Stored(entry_id, job, 1, is_stored=int(job == "alpha")) for job, entry_id in held.items())
+    )
 
 
 EVENT = ([b"e", b"failed", b"id", b"somebody"],)
@@ -297,6 +299,7 @@ def _purge_delayed(group: Group) -> Call:
 def _purge_waiting(group: Group) -> Call:
     for job in JOBS:
         group.client.set(unique_key(job), group.client.xadd(KEYS.stream, {"d": envelope(job)}), px=HOUR_MS)
+    group.client.set(unique_key("alpha"), b"w" + group.stream[0], px=HOUR_MS)
     move_officially(group, "beta")
     return lambda by: by.purge_waiting()
 

@@ -180,3 +180,13 @@ def test_10_000_entries_are_acked_in_one_call(group: Group) -> None:
     assert group.ack_unique(*((entry_id, f"job-{number}") for number, entry_id in enumerate(entry_ids))) == 10_000
     assert group.keys == {KEYS.stream}
     assert (group.stream, group.holds) == ([], {})
+
+
+def test_a_window_stays_and_the_official_key_goes_with_a_job_that_is_delayed_no_more(group: Group) -> None:
+    """An official promoter has moved the job, and its uniqueness key still says that it is delayed."""
+    (entry_id,) = group.deliver_to("a")
+    group.client.set(unique_key("job"), "wd", px=60_000)
+    group.client.set(official_unique_key("job"), "1")
+    group.ack_unique((entry_id, "job"))
+    assert group.uniqueness_key("job") == "wd"
+    assert not group.client.exists(official_unique_key("job"))

@@ -18,6 +18,22 @@ def group(group: Group, request: pytest.FixtureRequest) -> Group:
     return group
 
 
+def test_a_user_who_may_not_call_the_newest_commands_acks_and_stores(group: Group) -> None:
+    (entry_id,) = group.deliver_to("a")
+    group.at_once = group.has_msetex
+    newest = ("-xackdel", "-msetex") if group.at_once else ()
+    with group.as_user("+@all", *newest, "~*", "&*") as narrow:
+        assert narrow.ack_with_result(Stored(entry_id)) == 0
+    assert (group.stream, group.holds, group.result("job")) == ([], {}, b"result")
+
+
+def test_an_id_that_is_the_result_of_another_job_is_not_released(group: Group) -> None:
+    (entry_id,) = group.deliver_to("a")
+    group.client.set(unique_key("other"), "d")
+    group.ack_with_result(Stored(entry_id, result=b"other"))
+    assert group.uniqueness_key("other") == "d"
+
+
 def test_an_entry_that_is_done_leaves_the_pending_list_and_the_stream_and_its_result_is_kept(group: Group) -> None:
     (entry_id,) = group.deliver_to("a")
     assert group.ack_with_result(Stored(entry_id, "job", result=b"\x00\xff\r\n")) == 0

@@ -529,7 +529,8 @@ class TestPoison:
     def test_jobs_that_the_stream_refuses_are_full_and_the_others_are_stored(self, group: Group) -> None:
         use_up(group)
         jobs = (only(b"1", due=LATER), only(b"2", job_id="2"), Wanted("", b"3", "3"), only(b"4", "replace"))
-        assert group.add_with_options(*jobs) == "nffr"
+        flagged = (only(b"5", job_id=ULID), Wanted("", b"6", ULID[:-1] + "W", only="keep"))
+        assert group.add_with_options(*jobs, *flagged) == "nffrff"
         assert list(group.delayed) == [join_member("mail", b"4")]
         assert group.uniqueness_key("2") is None
 

@@ -304,6 +304,12 @@ class TestBound:
             assert 100 <= kept < 500
             assert kept + int(group.client.get(KEYS.dead_dropped)) == 500 * round_number
 
+    def test_a_bound_of_one_letter_is_one(self, group: Group) -> None:
+        (entry_id,) = group.deliver_to("a")
+        group.die(300)
+        assert group.bury("a", (entry_id, letter(b"x")), max_len=1) == 1
+        assert group.client.xlen(KEYS.dead) < 300
+
     def test_the_oldest_go_first(self, group: Group) -> None:
         entry_ids = group.deliver_to("a", 500)
         group.bury("a", *((entry_id, [b"d", entry_id]) for entry_id in entry_ids), max_len=100)
@@ -346,17 +352,24 @@ class TestTrouble:
 
 
 def test_a_letter_that_was_too_large_to_be_carried_gets_what_the_entry_holds(group: Group) -> None:
-    for fields in ({"d": b"huge", "n": b"mail", "x": b"1"}, {"d": b"nameless"}, {"odd": b"1"}):
+    for fields in ({"d": b"huge", "n": b"mail", "x": b"1"}, {"d": b"nameless", "n": b""}, {"odd": b"1"}):
         group.client.xadd(KEYS.stream, fields)
-    named, nameless, odd = group.read("a", 3)
+    entry_ids = group.read("a", 3)
     rest = [b"reason", b"oversize_payload"]
-    assert group.bury("a", *((entry_id, [b"", b"", *rest]) for entry_id in (named, nameless, odd))) == 3
+    assert group.bury("a", *((entry_id, [b"", b"", *rest]) for entry_id in entry_ids)) == 3
     assert group.letters == [
         {b"d": b"huge", b"reason": b"oversize_payload", b"n": b"mail"},
         {b"d": b"nameless", b"reason": b"oversize_payload"},
         {b"d": b"", b"reason": b"oversize_payload"},
     ]
     assert group.stream == []
+
+
+def test_a_letter_of_a_large_entry_that_was_deleted_meanwhile_has_no_payload(group: Group) -> None:
+    (entry_id,) = group.deliver_to("a")
+    group.client.xdel(KEYS.stream, entry_id)
+    assert group.bury("a", (entry_id, [b"", b"", b"reason", b"oversize_payload"])) == 1
+    assert group.letters == [{b"d": b"", b"reason": b"oversize_payload"}]
 
 
 class TestAnswers:
@@ -402,6 +415,13 @@ class TestEvents:
             entry_ids = group.deliver_to("a", 300)
             group.bury("a", *((one, letter(one)) for one in entry_ids), events=([b"e", b"dlq"],))
         assert EVENTS_MAX_LEN <= group.client.xlen(KEYS.events) < EVENTS_MAX_LEN + 200
+
+
+def test_events_are_not_trimmed_by_a_job_without_events(group: Group) -> None:
+    (entry_id,) = group.deliver_to("a")
+    group.client.config_resetstat()
+    assert group.bury("a", (entry_id, letter(b"x"))) == 1
+    assert "cmdstat_xtrim" not in group.client.info("commandstats")
 
 
 class TestCancelled:

@@ -48,7 +48,7 @@ class TestDue:
             store(group, "nightly", fired=fired)
             assert group.due_repeatables().specs[0][3] == sent
 
-    def test_an_override_of_10_000_bytes_is_none(self, group: Group) -> None:
+    def test_an_override_of_ten_kilobytes_is_none(self, group: Group) -> None:
         for size, sent in ((9999, b"x" * (9999 - 40)), (10_000, b"")):
             store(group, "nightly", retry=sha(b"spec") + "x" * (size - 40))
             assert group.due_repeatables().specs[0][4] == sent

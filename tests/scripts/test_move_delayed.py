@@ -22,6 +22,31 @@ def member(job_id: str, name: str = "mail") -> bytes:
     return join_member(name, f"data of {job_id}".encode())
 
 
+class TestBytes:
+    def test_a_call_ends_with_the_byte_that_completes_the_bound(self, group: Group) -> None:
+        delay(group, "1", "2", "3")
+        size = len(member("1")) + 16
+        assert group.move_delayed("cancel", "1", "2", "3", max_bytes=size) == [1]
+        assert group.move_delayed("cancel", "2", "3", max_bytes=size + 1) == [1, 1]
+
+
+class TestNarrowUser:
+    def test_a_user_who_may_not_read_the_index_gets_an_error(self, group: Group) -> None:
+        delay(group, "job")
+        with group.as_user("+@all", "-mget", "~*", "&*") as narrow, pytest.raises(redis.ResponseError, match="mget"):
+            narrow.move_delayed("cancel", "job")
+        assert list(group.delayed) == [member("job")]
+
+    def test_a_user_who_may_not_postpone_gets_the_reason_and_no_answer(self, group: Group) -> None:
+        delay(group, "job")
+        before = group.delayed, group.client.pttl(index_key("job"))
+        with group.as_user("+@all", "-zadd", "~*", "&*") as narrow:
+            assert narrow.move_delayed("postpone", "job", delay_ms=9 * HOUR_MS) == []
+            assert "zadd" in narrow.refusal
+        assert group.delayed == before[0]
+        assert group.client.pttl(index_key("job")) <= before[1]
+
+
 class TestCancel:
     def test_a_delayed_job_is_gone_with_its_index_and_its_uniqueness_key(self, group: Group) -> None:
         delay(group, "job")

@@ -600,6 +600,16 @@ class TestBounds:
         assert group.rebuild_group("a", {held: 1}) == 1
         assert [group.holds[entry_id].owner for entry_id in added] == ["b", "b", "b"]
 
+    @pytest.mark.parametrize("report", (f"5-{2**64}", "5-" + "9" * 5000, "9" * 5000 + "-1", "0005-1", "junk"))
+    def test_a_report_that_anybody_may_have_written_does_not_hold_the_group_up(self, group: Group, report: str) -> None:
+        """As if it were one of a worker of another group, which lives and does not report here."""
+        (entry_id,) = group.deliver_to("a")
+        group.destroy()
+        group.client.zadd(KEYS.workers, {"other": group.now_ms + 3_600_000})
+        group.client.hset(REPORTS, "of other", report)
+        assert group.report("a", entry_id) == MUST_CLAIM
+        assert group.exists
+
     @pytest.mark.parametrize(("start", "last"), (("junk", "5-0"), ("-", "junk"), ("(9" * 30, "9-9"), ("-", "")))
     def test_junk_in_the_reports_holds_no_worker_up(self, group: Group, start: str, last: str) -> None:
         (held,) = group.deliver_to("a")

@@ -78,3 +78,9 @@ def test_a_server_without_memory_is_said_in_words(group: Group) -> None:
     with group.full_memory():
         assert b"OOM" in group.register_queue("mail")
     assert not group.client.exists(REGISTRY)
+
+
+def test_a_user_with_the_right_to_the_registry_alone_writes_it(group: Group) -> None:
+    with group.as_user("+@all", f"~{REGISTRY}") as narrow:
+        assert narrow.register_queue("mail") == b""
+    assert names(group) == [b"mail"]

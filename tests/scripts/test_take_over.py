@@ -15,6 +15,32 @@ def leave_behind(group: Group, count: int, worker: str = "dead") -> list[bytes]:
     return entry_ids
 
 
+class TestExactBounds:
+    def test_the_count_bounds_what_several_pages_give(self, group: Group) -> None:
+        entry_ids = leave_behind(group, 4)
+        group.make_idle(HOUR_MS, *entry_ids[1:])  # the first was delivered since
+        group.client.zadd(KEYS.workers, {"dead": 5})
+        taken = group.take_over("a", "dead", count=2)
+        assert taken is not None
+        assert [entry.id for entry in taken] == entry_ids[1:3]
+
+    def test_the_bytes_of_the_first_entry_may_be_all(self, group: Group) -> None:
+        size = sum(len(word) for word in (b"d", b"job 0", b"n", b"mail"))
+        for bytes_, count in ((size, 1), (size + 1, 2)):
+            leave_behind(group, 3)
+            taken = group.take_over("a", "dead", bounds=(bytes_, 2**20))
+            assert taken is not None
+            assert len(taken) == count
+            group.client.xtrim(KEYS.stream, maxlen=0, approximate=False)
+            group.recreate()
+
+    def test_a_name_that_cannot_leave_the_group_stays_in_the_list(self, group: Group) -> None:
+        leave_behind(group, 1)
+        with group.as_user("+@all", "-xgroup", "~*", "&*") as narrow:
+            narrow.take_over("a", "dead", lease=group.lease("dead"))
+        assert b"dead" in group.workers
+
+
 class TestTaking:
     def test_entries_of_a_dead_worker_become_ours(self, group: Group) -> None:
         entry_ids = leave_behind(group, 3)

@@ -98,6 +98,15 @@ def test_each_job_of_a_batch_has_its_own_events(group: Group) -> None:
     ]
 
 
+def test_a_result_that_is_there_counts_as_stored_beside_one_that_is_refused(group: Group) -> None:
+    group.client.set(KEYS.result("1"), "result")
+    with group.as_user("+@all", "-set", "~*", "&*") as narrow:
+        narrow.write_completed(CompletedRun("1"), CompletedRun("2"), results=KEYS.result(""))
+    first, second = group.events
+    assert first[-2:] == [b"stored", b"1"]
+    assert second[-4:-1] == [b"stored", b"0", b"why"]
+
+
 def test_an_empty_batch_writes_no_event(group: Group) -> None:
     assert group.write_completed() == 0
     assert group.keys == {KEYS.stream}

@@ -24,8 +24,7 @@ if refused then return refused end
 local acked = 0
 for i = 3, #ARGV, 2 do
   local id, job_id = ARGV[i], ARGV[i + 1]
-  local pending = redis.pcall('XACK', stream, group, id)  -- refused while the group is missing: the job is done anyway
-  if type(pending) == 'number' then acked = acked + pending end
+  acked = acked + redis.call('XACK', stream, group, id)  -- 0 while the group is missing: the job is done anyway
   redis.call('XDEL', stream, id)
   release_id(job_id, id)
 end

@@ -32,13 +32,11 @@ local call, pcall = redis.call, redis.pcall
 local members, job_keys = {}, {}
 for i = first_id, #ARGV do
   if bytes_left <= 0 then break end
-  local found = pcall('MGET', index_key(ARGV[i]))
-  if found.err then return found end
-  members[i], last_id = found[1], i
-  bytes_left = bytes_left - #(found[1] or '') - 16 * #ARGV[i]  -- each of the job's keys has its id
+  members[i], last_id = call('MGET', index_key(ARGV[i]))[1], i
+  bytes_left = bytes_left - #(members[i] or '') - 16 * #ARGV[i]  -- each of the job's keys has its id
   append_job_keys(job_keys, ARGV[i])
 end
-local refused = touch(job_keys) or refusal('ZREMRANGEBYRANK', delayed, 1, 0) or refusal('ZRANK', delayed, 'none')
+local refused = touch(job_keys) or refusal('ZREMRANGEBYRANK', delayed, 1, 0)
 if refused then return refused end
 
 local now_ms = server_time_ms(math.ceil)

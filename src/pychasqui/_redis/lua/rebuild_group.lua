@@ -73,8 +73,9 @@ renew_own_lease(now_ms)
 local last, must_wait = '0-0', now_ms < (tonumber(until_ms) or 0)
 for _, report in ipairs(reports_of_living(now_ms)) do
   if must_wait and not report then return 0 end
-  -- Anybody may have written a report.
-  if string.find(report or '', '^%d+-%d+$') and is_after(report, last) then last = report end
+  -- Anybody may have written a report, also with a number that is too large for an id.
+  local is_id = string.find(report or '', '^%d+-%d+$') and not refusal('XRANGE', stream, report, report, 'COUNT', 0)
+  if is_id and is_after(report, last) then last = report end
 end
 for i = 1, #about, 2 do
   if about[i] == 'last-generated-id' and is_after(last, about[i + 1]) then last = about[i + 1] end

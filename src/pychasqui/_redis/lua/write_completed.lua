@@ -42,9 +42,10 @@ for i = 3, #ARGV, 6 do
     write = redis.pcall
   end
   if whys[id] then
-    local words = {'e', 'completed', 'id', id, 'ts', ended, 'n', name, 'attempt', attempt, 'duration_us', duration}
-    if name == '' then table.remove(words, 7) table.remove(words, 7) end
-    for _, word in ipairs({'stored', '0', 'why', whys[id]}) do words[#words + 1] = word end
+    local words = {'e', 'completed', 'id', id, 'ts', ended}
+    if name ~= '' then words[7], words[8] = 'n', name end
+    local rest = {'attempt', attempt, 'duration_us', duration, 'stored', '0', 'why', whys[id]}
+    for _, word in ipairs(rest) do words[#words + 1] = word end
     write('XADD', events, '*', unpack(words))
   elseif name == '' then
     write(
