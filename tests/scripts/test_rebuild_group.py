@@ -601,7 +601,7 @@ class TestBounds:
         assert [group.holds[entry_id].owner for entry_id in added] == ["b", "b", "b"]
 
     @pytest.mark.parametrize("report", (f"5-{2**64}", "5-" + "9" * 5000, "9" * 5000 + "-1", "0005-1", "junk"))
-    def test_a_report_that_anybody_may_have_written_does_not_hold_the_group_up(self, group: Group, report: str) -> None:
+    def test_a_foreign_report_does_not_hold_the_group_up(self, group: Group, report: str) -> None:
         """As if it were one of a worker of another group, which lives and does not report here."""
         (entry_id,) = group.deliver_to("a")
         group.destroy()
