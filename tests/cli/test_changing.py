@@ -65,6 +65,11 @@ class TestAdding:
         assert ended.returncode == ExitCode.USAGE
         assert why in ended.stderr
 
+    def test_lines_without_a_name_for_their_jobs_are_wrong_usage(self, chasqui: Finished, redis_url: str) -> None:
+        ended = chasqui("add", "q", "-", stdin="1\n", CHASQUI_REDIS_URL=redis_url)
+        assert ended.returncode == ExitCode.USAGE
+        assert "chasqui add q NAME -" in ended.stderr
+
     async def test_each_line_of_standard_input_becomes_a_job(
         self, queue: Queue, chasqui: Finished, redis_url: str
     ) -> None:

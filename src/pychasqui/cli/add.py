@@ -67,6 +67,8 @@ def add(
     If the App is known, by --app or the setting `app`, the data has to fit the task of this name, and the job has the
     options of the task.
     """
+    if name == STDIN and data is None:
+        raise click.UsageError(f"the jobs have no name: chasqui add {queue_name} NAME {STDIN}")
     if delay is not None and at is not None:
         raise click.UsageError("--delay and --at contradict each other: give one of them")
     options: dict[str, Any] = {"delay_ms": at if delay is None else delay, "attempts": attempts, "job_id": job_id}
