@@ -129,6 +129,15 @@ def test_json_has_a_schema_and_only_ascii() -> None:
     assert json.loads(text) == {"schema": 1, "queues": [{"name": "\x9b é", "waiting": 1}], "total": 1}
 
 
+def test_ndjson_has_a_record_a_line_and_each_has_a_schema() -> None:
+    output = Output(is_json=False, is_ndjson=True, is_terminal=True, has_color=True)
+    records = [{"name": "a", "waiting": 1}, {"name": "b", "waiting": 2}]
+    lines = written(output, lambda out: out.table("queues", COLUMNS, records, total=2)).splitlines()
+    assert [json.loads(line) for line in lines] == [{"schema": 1, **record} for record in records]
+    data = {"data": [{"name": "a"}, {"name": "b"}]}
+    assert json.loads(written(output, lambda out: out.facts(COLUMNS, data))) == {"schema": 1, **data}
+
+
 def test_facts_keep_the_lines_of_a_text_and_escape_the_rest() -> None:
     columns = (
         Column("id", "id"),

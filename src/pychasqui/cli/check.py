@@ -111,7 +111,7 @@ def check_thresholds(
     records = [one.record() for one in measured]
     is_breached = any(one.is_breached for one in measured)
     if context.output.is_json:
-        context.output.json({"checks": records, "is_breached": is_breached})
+        context.output.json_list("checks", records, is_breached=is_breached)
     else:
         for record, one in zip(records, measured, strict=True):
             exact = for_pipe(one.value, Kind.SPAN if one.is_span else Kind.COUNT)

@@ -59,7 +59,7 @@ async def _print_acl(context: CommandContext, names: tuple[str, ...]) -> int:
         users = await examiner.acl_users(*names)
     if context.output.is_json:
         records = [{**asdict(user), "line": user.line} for user in users]
-        context.output.json({"users": records, "redis": examiner.redis_address})
+        context.output.json_list("users", records, redis=examiner.redis_address)
     else:
         for user in users:
             context.output.text(user.line)

@@ -54,7 +54,7 @@ async def _inspect(context: CommandContext, names: Sequence[str], group: str) ->
         facts = await asyncio.gather(*(queues.official_facts(name, group=group) for name in names))
     if context.output.is_json:
         records = [_facts_to_record(name, one) for name, one in zip(names, facts, strict=True)]
-        context.output.json({"queues": records})
+        context.output.json_list("queues", records)
         return
     if not names:
         context.output.message("there are no queues")

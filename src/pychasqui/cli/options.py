@@ -68,17 +68,18 @@ class CommandContext:
 
 
 def common_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Gives a command --redis-url, --json and --no-color, and calls it with a CommandContext as `context`.
+    """Gives a command --redis-url, --json, --ndjson and --no-color, and calls it with a CommandContext as `context`.
 
     An argument that is refused is wrong usage.
     """
 
     @redis_url_option(variables=list(SETTINGS["redis_url"].all_variables), default=None, about=ABOUT_URL)
     @click.option("--json", "as_json", is_flag=True, help="Answer in JSON, for programs.")
+    @click.option("--ndjson", "as_ndjson", is_flag=True, help="Answer in JSON, one record a line.")
     @click.option("--no-color", is_flag=True, help="No colours, as with the variable NO_COLOR.")
     @functools.wraps(command)
-    def with_context(redis_url: str | None, as_json: bool, no_color: bool, **arguments: Any) -> Any:
-        output = Output.detect(as_json=as_json, no_color=no_color)
+    def with_context(redis_url: str | None, as_json: bool, as_ndjson: bool, no_color: bool, **arguments: Any) -> Any:
+        output = Output.detect(as_json=as_json, no_color=no_color, as_ndjson=as_ndjson)
         try:
             return command(context=CommandContext(output, read_redis_url(redis_url)), **arguments)
         except InvalidArgument as error:

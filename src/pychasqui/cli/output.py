@@ -1,7 +1,7 @@
 """Output: where a command's answer goes, and in which form.
 
-The answer goes to standard output: a table on a terminal, lines with tabs in a pipe, JSON for --json. Messages go to
-standard error. Every JSON object of an answer has `"schema": 1`; a stream is one object a line.
+The answer goes to standard output: a table on a terminal, lines with tabs in a pipe, JSON for --json and --ndjson.
+Messages go to standard error. Every JSON object of an answer has `"schema": 1`; a stream is one object a line.
 """
 
 from __future__ import annotations
@@ -29,24 +29,26 @@ class Output:
     """Writes the answer of one command.
 
     is_json      write JSON
+    is_ndjson    write JSON, and of several records one object a line
     is_terminal  write for a person: fitted tables, relative times
     has_color    with colours
     """
 
-    def __init__(self, *, is_json: bool, is_terminal: bool, has_color: bool) -> None:
-        self.is_json = is_json
-        self.is_terminal = is_terminal and not is_json
+    def __init__(self, *, is_json: bool, is_terminal: bool, has_color: bool, is_ndjson: bool = False) -> None:
+        self.is_json = is_json or is_ndjson
+        self._is_ndjson = is_ndjson
+        self.is_terminal = is_terminal and not self.is_json
         self.has_color = has_color and self.is_terminal
         self._frame: list[str] | None = None
         self._has_cleared = False
 
     @classmethod
-    def detect(cls, *, as_json: bool, no_color: bool) -> Output:
+    def detect(cls, *, as_json: bool, no_color: bool, as_ndjson: bool = False) -> Output:
         """Finds out what standard output is. FORCE_COLOR makes it a terminal with colours, NO_COLOR takes them away."""
         forced = bool(os.environ.get("FORCE_COLOR"))
         is_terminal = sys.stdout.isatty() or forced
         is_plain = no_color or bool(os.environ.get("NO_COLOR")) or (os.environ.get("TERM") == "dumb" and not forced)
-        return cls(is_json=as_json, is_terminal=is_terminal, has_color=not is_plain)
+        return cls(is_json=as_json, is_terminal=is_terminal, has_color=not is_plain, is_ndjson=as_ndjson)
 
     @property
     def width(self) -> int:
@@ -64,9 +66,9 @@ class Output:
         empty: str = "",
         **more: Any,
     ) -> None:
-        """Writes records as a table, or as JSON: {"schema": 1, name: [...], **more}. `empty` is the message if none."""
+        """Writes records as a table or as JSON; see json_list(). `empty` is the message if there are none."""
         if self.is_json:
-            self.json({name: list(records), **more})
+            self.json_list(name, records, **more)
             return
         if not records and empty:
             self.message(empty)
@@ -103,6 +105,14 @@ class Output:
     def json(self, record: Mapping[str, Any]) -> None:
         """Writes one JSON object on one line. All but ASCII is escaped, and so is whatever moves a cursor."""
         self._write(json.dumps(jsonable({"schema": SCHEMA, **record})) + "\n")
+
+    def json_list(self, name: str, records: Sequence[Mapping[str, Any]], **more: Any) -> None:
+        """Writes {"schema": 1, name: [...], **more}; for --ndjson each record on a line, without the rest."""
+        if not self._is_ndjson:
+            self.json({name: list(records), **more})
+            return
+        for record in records:
+            self.json(record)
 
     def text(self, text: str) -> None:
         """Writes a line of our own words. Text of others in it has to be escaped before."""

@@ -16,7 +16,7 @@ LIBRARIES = ("hiredis", "msgspec", "ulid-transform", "uvloop", "rich", "valkeyli
 
 
 @click.command()
-@click.option("--json", "as_json", is_flag=True, help="As one JSON object.")
+@click.option("--json", "--ndjson", "as_json", is_flag=True, help="As one JSON object.")
 def version(as_json: bool) -> None:
     """Show the versions of everything involved."""
     facts = gather_versions()
