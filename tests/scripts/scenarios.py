@@ -84,6 +84,7 @@ def move_officially(group: Group, job: str) -> None:
     """An official promoter has moved the job to the stream, and has left its keys as they were."""
     group.client.set(unique_key(job), "d", px=HOUR_MS)
     group.client.set(index_key(job), member(job), px=HOUR_MS)
+    group.client.set(official_unique_key(job), "1", px=HOUR_MS)
 
 
 def delete_while_pending(group: Group, consumer: str) -> None:
@@ -172,8 +173,10 @@ def _bury_large(group: Group) -> Call:
 def _bury_both(group: Group) -> Call:
     held = hold(group)
     group.client.set(KEYS.dead_dropped, 5)
-    for _ in range(200):
-        group.client.xadd(KEYS.dead, {"d": "other"})
+    with group.client.pipeline(transaction=False) as pipeline:
+        for _ in range(200):
+            pipeline.xadd(KEYS.dead, {"d": "other"})
+        pipeline.execute()
     return lambda by: by.bury("a", *((entry_id, [b"d", envelope(job)]) for job, entry_id in held.items()), max_len=10)
 
 

@@ -21,6 +21,7 @@ from tests.scripts.facts import HOMES, Fact, facts_of, of_job
 from tests.scripts.group import Group
 from tests.scripts.refusals import Refusal, commands_of, refusals
 from tests.scripts.scenarios import JOBS, SCENARIOS, Scenario
+from tests.scripts.test_keys import calls_of
 
 Facts = frozenset[Fact]
 
@@ -31,8 +32,11 @@ def wrongs_of(scenario: Scenario, client: Any) -> list[str]:
     types = _types(client)
     before = facts_of(client)
     send(group)
-    after, keys = facts_of(client), types | _types(client)
+    after, types = facts_of(client), types | _types(client)
     assert before != after or not scenario.writes, "the scenario does nothing"
+    # Also those that are not there: a user without the right to one of KEYS is refused at once, and for that alone.
+    touched = {key for call in calls_of(scenario, client) for key in call.keys | call.undeclared}
+    keys = dict.fromkeys(sorted(touched), "none") | types
     found: list[str] = []
     script: scripts.Script = getattr(scripts, scenario.script.upper())
     for refusal in refusals(script, keys, group):

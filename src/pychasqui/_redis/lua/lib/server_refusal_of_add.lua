@@ -2,8 +2,9 @@
 -- read is read before anything is written and need not be tried. A stream without ids left cannot be found out before:
 -- see add_to_stream.
 local function server_refusal_of_add()
-  local no_job = unique_key('')  -- no id is empty: whatever is tried with this key changes nothing
-  local has_unique, may_replace, keys = false, false, {no_job}
+  local has_unique, may_replace, keys = false, false, {}
+  append_job_keys(keys, '')  -- no id is empty: whatever is tried with these keys changes nothing
+  local no_job, no_official, no_index = unpack(keys)
   for i = first_job, #ARGV, words_a_job do
     local only = ARGV[i + 4]
     has_unique = has_unique or only ~= ''
@@ -13,6 +14,8 @@ local function server_refusal_of_add()
   local refused = touch(keys)
     or refusal('XLEN', stream)
     or refusal('SET', no_job, '', 'XX')
+    or refusal('SET', no_official, '', 'XX')
+    or refusal('SET', no_index, '', 'XX')
     or refusal('ZADD', delayed, 'XX', 'GT', '-inf', 'none')
   if may_replace then refused = refused or refusal('XDEL', stream, '0-0') or refusal('ZREM', delayed, '') end
   local is_alone = #ARGV < first_job + words_a_job
