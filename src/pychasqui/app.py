@@ -17,12 +17,12 @@ from ._tasks.crew_plan import AppParts, CrewPlan
 from ._tasks.definition import TaskDefinition, define_task
 from ._tasks.lifespan import Lifespan, Middleware
 from ._tasks.loop_queues import LoopQueues
-from ._tasks.schedules import Schedule, schedule_key
+from ._tasks.schedules import Schedule, make_schedule_key
 from ._tasks.send_options import IfExists
 from .crew import Crew
 from .depends import Injected
 from .errors import InvalidArgument, InvalidType, UnsupportedData
-from .handles import JobHandle, handle_of
+from .handles import JobHandle, make_handle
 from .queue import Queue
 from .retry import BackoffSpec
 from .schedule import MissedFiresPolicy, RepeatPattern
@@ -168,8 +168,8 @@ class App:
         for name in definition.names:
             if (other := self._owners.get(name)) is not None:
                 raise InvalidArgument(
-                    f"two tasks have the name {name!r}: one at {other.position}, one at {definition.position}; "
-                    "give one of them another: @app.task(name=...)"
+                    f"two tasks have the name {name!r}: one at {other.source_position}, one at "
+                    f"{definition.source_position}; give one of them another: @app.task(name=...)"
                 )
         kind = CoroutineTask if definition.is_async else FunctionTask
         task: Task[..., Any] = kind(definition, self._loop_queues)
@@ -219,7 +219,7 @@ class App:
         def add(task: T) -> T:
             if not isinstance(task, Task):
                 raise InvalidType("a schedule stands above @app.task, not below it, and not on a plain function")
-            whole_key = schedule_key(self._name, task.name, key, pattern)
+            whole_key = make_schedule_key(self._name, task.name, key, pattern)
             if whole_key in self._schedules:
                 raise InvalidArgument(f"two schedules have the key {whole_key!r}: give one of them another key")
             policy = missed_fires or MissedFiresPolicy.skip()
@@ -278,10 +278,10 @@ class App:
             added = [await bulks[0]] if len(bulks) == 1 else await asyncio.gather(*bulks)
         except UnsupportedData:
             for call in given:
-                call.definition.signature.refuse_untravelled(call.data)
+                call.definition.signature.refuse_unencodable(call.data)
             raise
         jobs = {name: iter(own) for name, own in zip(by_queue, added, strict=True)}
-        return [handle_of(next(jobs[call.queue]), call.definition, call.queue, self._loop_queues) for call in given]
+        return [make_handle(next(jobs[call.queue]), call.definition, call.queue, self._loop_queues) for call in given]
 
     @property
     def sync(self) -> SyncApp:
@@ -309,7 +309,7 @@ class App:
             threads=self._threads,
             wanted=wanted,
         )
-        return Crew(plan.started)
+        return Crew(plan.open_workers)
 
     def load_parts(self) -> AppParts:
         """Imports the modules of the app, and returns what it has declared."""

@@ -19,7 +19,7 @@ from ._core.checks import check_int
 from ._core.limits import MAX_U64
 from ._redis.dlq import DlqBroker
 from ._redis.replies import Entry
-from ._wire.dead_letter import DeadJob, read_dead_letter, write_dead_letter
+from ._wire.dead_letter import DeadJob, encode_letter_as_read, read_dead_letter
 from ._wire.envelope import decode_envelope
 from ._wire.lenient import read_int
 from ._wire.msgpack import encode_data
@@ -192,7 +192,7 @@ class DeadLetters:
 
         They get new ids, and so the time of their restoring as the time of their death. A second call adds them twice.
         """
-        written = [write_dead_letter(letter) for letter in letters]
+        written = [encode_letter_as_read(letter) for letter in letters]
         for first in range(0, len(written), PAGE):
             await self._broker().add(written[first : first + PAGE])
         return len(written)

@@ -89,7 +89,7 @@ class QueueEvents:
         )
 
     @classmethod
-    def over(cls, broker: EventsBroker, queue_name: str) -> QueueEvents:
+    def from_broker(cls, broker: EventsBroker, queue_name: str) -> QueueEvents:
         """Makes a QueueEvents that reads through the caller's broker; close() closes the broker."""
         events = cls(queue_name, count=1000)
         events._connector = None

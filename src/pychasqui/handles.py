@@ -69,6 +69,6 @@ class JobHandle(Generic[R_co]):
         return f"JobHandle({self.id!r}, task={self._definition.name!r}, queue={self._queue_name!r})"
 
 
-def handle_of(job: Any, definition: TaskDefinition, queue_name: str, find_queue: LoopQueues) -> JobHandle[Any]:
+def make_handle(job: Any, definition: TaskDefinition, queue_name: str, find_queue: LoopQueues) -> JobHandle[Any]:
     """The handle of a job that Queue.add returned."""
     return JobHandle(job.id, definition, queue_name, find_queue, job.is_new, job.has_replaced)

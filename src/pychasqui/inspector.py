@@ -12,7 +12,7 @@ from ._core.printable import printable
 from ._redis.inspector import Counts, InspectorBroker, Pending
 from ._redis.replies import Entry
 from ._wire.dead_letter import read_dead_letter
-from ._wire.entry import read_entry
+from ._wire.entry import read_envelope_and_name
 from ._wire.envelope import decode_envelope
 from ._wire.lenient import read_entry_id, read_ms
 from ._wire.member import split_member
@@ -124,7 +124,7 @@ class Inspector:
         entry = find_entry(await broker.read_dead_page("", SEARCHED), job_id)
         return None if entry is None else view_entry("dead", entry)
 
-    async def whereabouts(self, job_id: str) -> str:
+    async def describe_where_job_is(self, job_id: str) -> str:
         """Says in a sentence where a job is and how many workers live, for the error of a wait that timed out."""
         view, alive = await self.get_job(job_id), await self._broker().count_living_workers()
         if view is None:
@@ -140,7 +140,7 @@ class Inspector:
         workers = f"{alive} {'worker lives' if alive == 1 else 'workers live'}" if alive else "no worker lives"
         return printable(f"it {state}; {workers}", MAX_SENTENCE_CHARS)
 
-    async def held(self, job_ids: Iterable[str]) -> set[str]:
+    async def find_delivered(self, job_ids: Iterable[str]) -> set[str]:
         """Returns those of the ids that are among the first SEARCHED entries that are delivered and not acked."""
         entries = await self._broker().read_delivered_entries(SEARCHED)
         return {job_id for job_id in job_ids if find_entry(entries, job_id) is not None}
@@ -187,13 +187,13 @@ def find_entry(entries: list[Entry], job_id: str) -> Entry | None:
     wanted = job_id.encode()
     for entry in entries:
         for word in entry[1] or ():
-            if wanted in word and _view_envelope("", read_entry(entry)[0], "").id == job_id:
+            if wanted in word and _view_envelope("", read_envelope_and_name(entry)[0], "").id == job_id:
                 return entry
     return None
 
 
 def view_entry(state: str, entry: Entry, **more: Any) -> JobView:
-    envelope, name = read_entry(entry)
+    envelope, name = read_envelope_and_name(entry)
     view = _view_envelope(state, envelope, name, entry_id=entry[0].decode(), **more)
     if state != "dead":
         return view

@@ -188,7 +188,7 @@ class GuardedSinks:
             [sink for sink in sinks if not any(sink is other for other in whole)], "job_outcome"
         )
 
-    def want(self, kind: type[Record]) -> bool:
+    def has_sink_for(self, kind: type[Record]) -> bool:
         """Whether any sink has a method for this kind of record."""
         return bool(self._methods[kind])
 
@@ -207,7 +207,7 @@ class GuardedSinks:
             self._call_sink(method, jobs)
         if self._for_each_job:
             for job in jobs:
-                outcome = outcome_of(job, "ok")
+                outcome = make_job_outcome(job, "ok")
                 for method in self._for_each_job:
                     self._call_sink(method, outcome)
 
@@ -225,7 +225,7 @@ class GuardedSinks:
             log.warning("a metrics sink has raised %d times", self.refused)
 
 
-def outcome_of(job: Delivery, kind: OutcomeKind) -> JobOutcome:
+def make_job_outcome(job: Delivery, kind: OutcomeKind) -> JobOutcome:
     return JobOutcome(kind, job.attempt + 1, int((job.ended_at - job.started_at) * 1_000_000), job.name)
 
 

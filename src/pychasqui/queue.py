@@ -237,7 +237,7 @@ class Queue(OfficialNames, JobMoves, PauseAndPurge):
             self._results = Results(
                 lambda: self._loop_session().results,
                 lambda: self._loop_session().events,
-                QueueEvents.over(events, self.name),
+                QueueEvents.from_broker(events, self.name),
                 self._inspector,
                 self._replayed,
             )
@@ -246,9 +246,9 @@ class Queue(OfficialNames, JobMoves, PauseAndPurge):
     async def wait_for_results(self, job_ids: Iterable[str], *, timeout: float = 30.0) -> list[Any]:  # noqa: ASYNC109
         """Waits for the results of many jobs, in the order of the ids. Raises the first error of one of them."""
         ids = checks.check_job_ids(job_ids)
-        from .results import all_or_first_error
+        from .results import gather_or_raise_first
 
-        return await all_or_first_error([self.wait_for_result(job_id, timeout=timeout) for job_id in ids])
+        return await gather_or_raise_first([self.wait_for_result(job_id, timeout=timeout) for job_id in ids])
 
     async def _remember_replay(self, job_ids: Iterable[str]) -> None:
         from .results import ReplayedJobs

@@ -130,7 +130,7 @@ class Results:
         self._explaining += 1
         try:
             async with asyncio.timeout(EXPLAIN_S):
-                return f"{text}: {await self._inspector.whereabouts(job_id)}"
+                return f"{text}: {await self._inspector.describe_where_job_is(job_id)}"
         except (RedisTrouble, TimeoutError):
             return f"{text}; Redis did not answer where the job is"
         finally:
@@ -226,7 +226,7 @@ class Results:
         goes on while the entry is pending.
         """
         try:
-            held = await self._inspector.held(job_ids)
+            held = await self._inspector.find_delivered(job_ids)
             found = await self._broker().read_results(job_ids)
         except RedisTrouble:
             held, found = set(job_ids), [None] * len(job_ids)
@@ -255,7 +255,7 @@ class Results:
         if end.is_cancelled:
             self._fail_waits(job_id, partial(JobCancelled, f"job {job_id[:100]!r} was cancelled"))
         elif end.is_dead:
-            self._fail_waits(job_id, partial(self._job_failure, job_id, end))
+            self._fail_waits(job_id, partial(self._make_job_failure, job_id, end))
         elif end.is_stored:
             self._fail_waits(job_id, partial(ResultExpired, f"the result of job {job_id[:100]!r} has expired"))
         elif end.is_stored is False:
@@ -281,7 +281,7 @@ class Results:
             if not future.done():
                 future.set_result(result)
 
-    def _job_failure(self, job_id: str, end: JobEnd) -> JobFailed:
+    def _make_job_failure(self, job_id: str, end: JobEnd) -> JobFailed:
         last = self._reasons.get(job_id)
         error = end.error
         if error is None:  # an official worker writes it only into the event failed
@@ -317,7 +317,7 @@ def decode_results(found: Iterable[bytes | None]) -> list[Any]:
     return [None if raw is None else decode_data(raw) for raw in found]
 
 
-async def all_or_first_error(waits: Iterable[Coroutine[Any, Any, Any]]) -> list[Any]:
+async def gather_or_raise_first(waits: Iterable[Coroutine[Any, Any, Any]]) -> list[Any]:
     """Awaits all in order; the first error is raised at once and cancels the others."""
     tasks = [asyncio.ensure_future(wait) for wait in waits]
     try:

@@ -35,7 +35,7 @@ class _CallsQueue(Protocol):
     def call_queue(self, what: str, use: Callable[[Queue], Coroutine[Any, Any, R]]) -> R: ...
 
 
-def _make_blocking(
+def _make_blocking_method(
     method: Callable[Concatenate[Queue, P], Coroutine[Any, Any, R]],
 ) -> Callable[Concatenate[_CallsQueue, P], R]:
     """The method of Queue, blocking."""
@@ -131,40 +131,40 @@ class QueueMethods:
         """Runs what `use` makes of the Queue, and blocks until it has ended."""
         return call_blocking(self._queues, what, "await the method of Queue", lambda: use(self._queues(self._name)))
 
-    add = _make_blocking(Queue.add)
-    add_bulk = _make_blocking(Queue.add_bulk)
-    add_unique = _make_blocking(Queue.add_unique)
-    fire_now = _make_blocking(Queue.fire_now)
-    cancel = _make_blocking(Queue.cancel)
-    cancel_delayed = _make_blocking(Queue.cancel_delayed)
-    cancel_delayed_bulk = _make_blocking(Queue.cancel_delayed_bulk)
-    reschedule = _make_blocking(Queue.reschedule)
-    run_now = _make_blocking(Queue.run_now)
-    get_job_result = _make_blocking(Queue.get_job_result)
-    get_job_result_bulk = _make_blocking(Queue.get_job_result_bulk)
-    get_job_progress = _make_blocking(Queue.get_job_progress)
-    get_job_logs = _make_blocking(Queue.get_job_logs)
-    read_job_log = _make_blocking(Queue.read_job_log)
-    wait_for_result = _make_blocking(Queue.wait_for_result)
-    wait_for_results = _make_blocking(Queue.wait_for_results)
-    counts = _make_blocking(Queue.counts)
-    jobs = _make_blocking(Queue.jobs)
-    get_job = _make_blocking(Queue.get_job)
-    status = _make_blocking(Queue.status)
-    workers = _make_blocking(Queue.workers)
-    oldest_age_ms = _make_blocking(Queue.oldest_age_ms)
-    pause = _make_blocking(Queue.pause)
-    resume = _make_blocking(Queue.resume)
-    is_paused = _make_blocking(Queue.is_paused)
-    purge = _make_blocking(Queue.purge)
-    forget_job = _make_blocking(Queue.forget_job)
-    drain = _make_blocking(Queue.drain)
-    obliterate = _make_blocking(Queue.obliterate)
-    peek_dlq = _make_blocking(Queue.peek_dlq)
-    replay_dlq = _make_blocking(Queue.replay_dlq)
-    upsert_repeatable_job = _make_blocking(Queue.upsert_repeatable_job)  # type: ignore[arg-type]
-    get_repeatable_jobs = _make_blocking(Queue.get_repeatable_jobs)
-    remove_repeatable_by_key = _make_blocking(Queue.remove_repeatable_by_key)
+    add = _make_blocking_method(Queue.add)
+    add_bulk = _make_blocking_method(Queue.add_bulk)
+    add_unique = _make_blocking_method(Queue.add_unique)
+    fire_now = _make_blocking_method(Queue.fire_now)
+    cancel = _make_blocking_method(Queue.cancel)
+    cancel_delayed = _make_blocking_method(Queue.cancel_delayed)
+    cancel_delayed_bulk = _make_blocking_method(Queue.cancel_delayed_bulk)
+    reschedule = _make_blocking_method(Queue.reschedule)
+    run_now = _make_blocking_method(Queue.run_now)
+    get_job_result = _make_blocking_method(Queue.get_job_result)
+    get_job_result_bulk = _make_blocking_method(Queue.get_job_result_bulk)
+    get_job_progress = _make_blocking_method(Queue.get_job_progress)
+    get_job_logs = _make_blocking_method(Queue.get_job_logs)
+    read_job_log = _make_blocking_method(Queue.read_job_log)
+    wait_for_result = _make_blocking_method(Queue.wait_for_result)
+    wait_for_results = _make_blocking_method(Queue.wait_for_results)
+    counts = _make_blocking_method(Queue.counts)
+    jobs = _make_blocking_method(Queue.jobs)
+    get_job = _make_blocking_method(Queue.get_job)
+    status = _make_blocking_method(Queue.status)
+    workers = _make_blocking_method(Queue.workers)
+    oldest_age_ms = _make_blocking_method(Queue.oldest_age_ms)
+    pause = _make_blocking_method(Queue.pause)
+    resume = _make_blocking_method(Queue.resume)
+    is_paused = _make_blocking_method(Queue.is_paused)
+    purge = _make_blocking_method(Queue.purge)
+    forget_job = _make_blocking_method(Queue.forget_job)
+    drain = _make_blocking_method(Queue.drain)
+    obliterate = _make_blocking_method(Queue.obliterate)
+    peek_dlq = _make_blocking_method(Queue.peek_dlq)
+    replay_dlq = _make_blocking_method(Queue.replay_dlq)
+    upsert_repeatable_job = _make_blocking_method(Queue.upsert_repeatable_job)  # type: ignore[arg-type]
+    get_repeatable_jobs = _make_blocking_method(Queue.get_repeatable_jobs)
+    remove_repeatable_by_key = _make_blocking_method(Queue.remove_repeatable_by_key)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._name!r})"

@@ -15,10 +15,10 @@ from ._tasks.current import current_job as current_job
 from ._tasks.definition import TaskDefinition, Upgrade, merge_call_options
 from ._tasks.loop_queues import LoopQueues
 from ._tasks.names_elsewhere import METHODS, SENDING
-from ._tasks.pydantic_types import DataMisfit
+from ._tasks.pydantic_types import DataMismatchError
 from ._tasks.send_options import SendOptions, check_send_options
 from .errors import InvalidArgument, InvalidType, UnsupportedData, printable
-from .handles import JobHandle, handle_of
+from .handles import JobHandle, make_handle
 
 if TYPE_CHECKING:
     from .sync import SyncTask
@@ -40,12 +40,12 @@ class BoundTask(msgspec.Struct, Generic[R_co], frozen=True, eq=False, repr_omit_
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, BoundTask):
             return NotImplemented
-        return self._content() == other._content()
+        return self._comparison_key() == other._comparison_key()
 
     def __hash__(self) -> int:
         return hash((self.name, self.queue))
 
-    def _content(self) -> tuple[object, ...]:
+    def _comparison_key(self) -> tuple[object, ...]:
         return (self.name, self.queue, self.data, self.options)
 
     def as_bulk_entry(self) -> dict[str, Any]:
@@ -73,7 +73,7 @@ class TaskSender(Generic[P, R_co]):
     async def enqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R_co]:
         """Checks the arguments and adds a job; returns when Redis has it."""
         definition, queue_name = self._definition, self._queue_name
-        data = definition.signature.pack(args, kwargs)
+        data = definition.signature.pack_arguments(args, kwargs)
         queue = self._find_queue(queue_name)
         try:
             if self._options:
@@ -81,13 +81,13 @@ class TaskSender(Generic[P, R_co]):
             else:
                 job = await queue.add(definition.name, data)
         except UnsupportedData:
-            definition.signature.refuse_untravelled(data)
+            definition.signature.refuse_unencodable(data)
             raise
-        return handle_of(job, definition, queue_name, self._find_queue)
+        return make_handle(job, definition, queue_name, self._find_queue)
 
     def bind(self, /, *args: P.args, **kwargs: P.kwargs) -> BoundTask[R_co]:
         """Checks the arguments; returns what enqueue() would send, for App.enqueue_all() and for tests."""
-        data = self._definition.signature.pack(args, kwargs)
+        data = self._definition.signature.pack_arguments(args, kwargs)
         options = self._add_unique_id_to_options(data) if self._options else self._options
         return BoundTask(self._definition.name, self._queue_name, data, options, self._definition)
 
@@ -132,7 +132,7 @@ class TaskSender(Generic[P, R_co]):
 
     def _add_unique_id_to_options(self, data: Mapping[str, Any]) -> dict[str, Any]:
         if "job_id" in self._options and self._options["job_id"] is None:
-            return {**self._options, "job_id": self._definition.unique_id(data)}
+            return {**self._options, "job_id": self._definition.make_unique_id(data)}
         return self._options
 
 
@@ -177,7 +177,7 @@ class Task(TaskSender[P, R_co]):
         """What bind() returns, made of the data of a job: arguments by name, as they travel. Raises InvalidArgument."""
         try:
             self._definition.signature.read(data)
-        except DataMisfit as error:
+        except DataMismatchError as error:
             raise InvalidArgument(f"task {self.name!r}: {error}") from None
         given, known = dict(data or {}), self._definition.signature.names
         if unknown := given.keys() - known:

@@ -135,10 +135,10 @@ class Worker(Lifecycle):
             config, self._connector, sinks.guarded, on_death=self._on_death, is_abandoned=self._is_main_task_ending
         )
         if config.metrics_address is not None and sinks.served is not None:
-            pages = WorkerPages(sinks.served, components.health.check).pages()
+            pages = WorkerPages(sinks.served, components.health.read_health).pages()
             self._http = HttpServer(*config.metrics_address, pages)
         try:
-            if await self._finish_unless_stopped(self._start(components)):
+            if await self._await_start_unless_stopped(self._start(components)):
                 self._report_started()
                 log.info("worker %s runs queue %s with %d lanes", self.consumer_id, self.queue_name, self.concurrency)
                 await self._stop_wanted.wait()
@@ -164,7 +164,7 @@ class Worker(Lifecycle):
             has_signals=self._signalled_at is not None,
         ).run()
 
-    async def _finish_unless_stopped(self, starting: Coroutine[Any, Any, None]) -> bool:
+    async def _await_start_unless_stopped(self, starting: Coroutine[Any, Any, None]) -> bool:
         """Whether the start came to its end; a stop that is asked for meanwhile ends it at once."""
         task = asyncio.ensure_future(starting)
         stop = asyncio.ensure_future(self._stop_wanted.wait())

@@ -21,7 +21,7 @@ from pathlib import Path
 import pytest
 
 from pychasqui._redis.keys import REGISTRY
-from pychasqui.cli.demo.jobs import Runs, count_done, judge_tally, outcome_of, tally_outcomes
+from pychasqui.cli.demo.jobs import Runs, count_done, describe_outcome, judge_tally, tally_outcomes
 from pychasqui.cli.exits import CommandFailure
 from tests.cli.conftest import COMMAND, Chasqui, Finished, plain_environment
 from tests.cli.processes import Process, children_of, mentioning, still_running
@@ -195,7 +195,7 @@ async def test_a_terminal_without_rich_gets_plain_lines(temporary: Path):
 def test_the_outcome_of_a_job_follows_from_its_runs(
     planned_runs: int, ends: int, killed_runs: int, other_runs: int, outcome: str
 ):
-    assert outcome_of(planned_runs, ends, killed_runs, other_runs) == outcome
+    assert describe_outcome(planned_runs, ends, killed_runs, other_runs) == outcome
 
 
 def test_a_record_counts_each_job_once_and_is_shared_through_its_file(tmp_path: Path):

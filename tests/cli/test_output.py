@@ -15,8 +15,17 @@ import pytest
 
 from pychasqui.cli.options import SPAN
 from pychasqui.cli.output import Output
-from pychasqui.cli.tables import Column, cell_width, cut, pipe_lines, terminal_text
-from pychasqui.cli.values import Kind, compact_json, for_pipe, for_terminal, iso_time, jsonable, readable_span, times
+from pychasqui.cli.tables import Column, count_cells, cut_to_cells, format_for_pipe, format_for_terminal
+from pychasqui.cli.values import (
+    Kind,
+    encode_compact_json,
+    format_iso_time,
+    format_span,
+    format_value_for_pipe,
+    format_value_for_terminal,
+    make_time_fields,
+    to_jsonable,
+)
 from tests.cli.conftest import COMMAND, Finished
 from tests.cli.terminals import WITHOUT_RICH, on_terminal, plain
 
@@ -56,41 +65,41 @@ def written(output: Output, act: Any) -> str:
     ),
 )
 def test_a_value_is_written_for_people_and_for_programs(value: Any, kind: Kind, shown: str, piped: str) -> None:
-    assert for_terminal(value, kind, NOW_MS) == shown
-    assert for_pipe(value, kind) == piped
+    assert format_value_for_terminal(value, kind, NOW_MS) == shown
+    assert format_value_for_pipe(value, kind) == piped
 
 
 def test_a_span_has_two_units_at_most() -> None:
-    assert [readable_span(ms) for ms in (0, 999, 1000, 61_000, 3_601_000, 86_400_000)] == [
+    assert [format_span(ms) for ms in (0, 999, 1000, 61_000, 3_601_000, 86_400_000)] == [
         *("0 ms", "999 ms", "1 s", "1 m 1 s", "1 h", "1 d"),
     ]
 
 
 def test_long_text_is_cut_on_a_terminal_only() -> None:
-    assert len(for_terminal("x" * 1000, Kind.TEXT, NOW_MS)) == 300
-    assert for_pipe("x" * 1000, Kind.TEXT) == "x" * 1000
+    assert len(format_value_for_terminal("x" * 1000, Kind.TEXT, NOW_MS)) == 300
+    assert format_value_for_pipe("x" * 1000, Kind.TEXT) == "x" * 1000
 
 
 def test_data_that_json_does_not_have_is_replaced() -> None:
     moment = datetime(2026, 1, 2, tzinfo=UTC)
     data = {1: math.nan, "t": (moment, {2}), "o": object}
-    assert jsonable(data) == {"1": None, "t": ["2026-01-02T00:00:00+00:00", [2]], "o": repr(object)}
-    assert compact_json("é") == '"é"'
+    assert to_jsonable(data) == {"1": None, "t": ["2026-01-02T00:00:00+00:00", [2]], "o": repr(object)}
+    assert encode_compact_json("é") == '"é"'
 
 
 def test_a_time_in_json_is_there_as_text_and_as_a_number() -> None:
-    assert times(due_at=0, gone_at=None) == {
+    assert make_time_fields(due_at=0, gone_at=None) == {
         "due_at": "1970-01-01T00:00:00.000Z",
         "due_at_ms": 0,
         "gone_at": None,
         "gone_at_ms": None,
     }
-    assert iso_time(-1) == "1969-12-31T23:59:59.999Z"
+    assert format_iso_time(-1) == "1969-12-31T23:59:59.999Z"
 
 
 def test_lines_for_a_pipe_have_one_tab_between_values() -> None:
     records: list[dict[str, Any]] = [{"name": EVIL, "waiting": 5, "at": 0}, {"name": "b"}]
-    assert pipe_lines(COLUMNS, records) == [
+    assert format_for_pipe(COLUMNS, records) == [
         "queue\twaiting\tat",
         "a\\x1b[2Jb\\nc\\u202ed\t5\t1970-01-01T00:00:00.000Z",
         "b\t-\t-",
@@ -104,22 +113,22 @@ def test_a_table_fits_its_width_with_one_line_a_row(has_color: bool, width: int,
     if has_color:
         pytest.importorskip("rich")
     records = [{"name": name, "waiting": 1_000_000, "at": NOW_MS}, {"name": "b", "waiting": 0, "at": None}]
-    text = terminal_text(COLUMNS, records, width=width, has_color=has_color, now_ms=NOW_MS)
+    text = format_for_terminal(COLUMNS, records, width=width, has_color=has_color, now_ms=NOW_MS)
     lines = plain(text).splitlines()
     assert len(lines) == 3
-    assert max(cell_width(line) for line in lines) <= width
+    assert max(count_cells(line) for line in lines) <= width
     assert ("\x1b" in text) == has_color
     assert lines[0].split() == ["queue", "waiting", "at"] or width == 20
 
 
 def test_counts_are_aligned_to_the_right() -> None:
     records = [{"name": "a", "waiting": 5, "at": NOW_MS}, {"name": "b", "waiting": 1234, "at": NOW_MS}]
-    text = terminal_text(COLUMNS, records, width=80, has_color=False, now_ms=NOW_MS)
+    text = format_for_terminal(COLUMNS, records, width=80, has_color=False, now_ms=NOW_MS)
     assert text.splitlines() == ["queue  waiting  at", "a            5  now", "b        1,234  now"]
 
 
 def test_a_cut_is_shown() -> None:
-    assert (cut("abcdef", 4), cut("abcd", 4), cut("汉汉汉", 4)) == ("abc…", "abcd", "汉…")
+    assert (cut_to_cells("abcdef", 4), cut_to_cells("abcd", 4), cut_to_cells("汉汉汉", 4)) == ("abc…", "abcd", "汉…")
 
 
 def test_json_has_a_schema_and_only_ascii() -> None:

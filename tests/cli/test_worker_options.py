@@ -93,7 +93,7 @@ def test_a_process_gets_the_options_that_it_heeds() -> None:
         loop_choice="asyncio",
         log_format="json",
     )
-    assert " ".join(options.arguments()) == (
+    assert " ".join(options.to_command_line()) == (
         "--concurrency 5 --queues x:y:3,z --max-jobs 7 --shutdown-timeout 2500ms --job-timeout 60000ms --loop asyncio "
         "--log-format json --burst -- app:a app:b"
     )

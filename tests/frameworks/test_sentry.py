@@ -131,6 +131,6 @@ async def test_a_scheduled_job_checks_in_by_its_own_schedule(app: App, events: l
     ),
 )
 def test_a_pattern_becomes_a_schedule_of_sentry_if_there_is_one(pattern: RepeatPattern, expected: object) -> None:
-    from pychasqui.integrations.sentry import _monitor_schedule
+    from pychasqui.integrations.sentry import _to_monitor_schedule
 
-    assert _monitor_schedule(pattern) == expected
+    assert _to_monitor_schedule(pattern) == expected

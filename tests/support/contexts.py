@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Generator
 from typing import Any, TypeVar
 
-from pychasqui._worker.job_context import await_rest, step_in_new_context
+from pychasqui._worker.job_context import await_rest_of_coroutine, step_in_new_context
 
 T = TypeVar("T")
 
@@ -15,7 +15,7 @@ async def in_own_context(function: Callable[[T], Awaitable[Any]], argument: T) -
         steps = step_in_new_context(function, argument)
     except StopIteration as stop:
         return stop.value
-    return await await_rest(*steps)
+    return await await_rest_of_coroutine(*steps)
 
 
 class Suspension:

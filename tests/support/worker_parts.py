@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, cast
 
 from pychasqui import Worker
-from pychasqui._worker.fleet import Fleet
+from pychasqui._worker.living_workers import LivingWorkers
 from pychasqui._worker.shared import Holdings, Lease, OnDeath, Shared
 
 
@@ -20,7 +20,7 @@ def make_shared(
     holdings: Any = None,
     lease_until: float = float("inf"),
     on_death: OnDeath = ignore_death,
-    fleet: Fleet | None = None,
+    living_workers: LivingWorkers | None = None,
 ) -> Shared:
     """Shared values under a lease that holds. `holdings` may be a fake."""
     return Shared(
@@ -29,7 +29,7 @@ def make_shared(
         holdings=Holdings(concurrency, consumer) if holdings is None else cast(Holdings, holdings),
         on_death=on_death,
         lease=Lease(lease_until),
-        fleet=fleet or Fleet(),
+        living_workers=living_workers or LivingWorkers(),
     )
 
 

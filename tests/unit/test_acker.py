@@ -39,7 +39,7 @@ class FakeAnnouncer:
     def __init__(self) -> None:
         self.written: list[str] = []
 
-    def completed_events(self, jobs: list[Delivery]) -> EventBatch:
+    def make_completed_events(self, jobs: list[Delivery]) -> EventBatch:
         self.written += [f"done {job.id}" for job in jobs]
         return EventBatch(1000, lambda *_: None)
 

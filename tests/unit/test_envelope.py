@@ -23,14 +23,14 @@ from pychasqui._wire import msgpack_scan
 from pychasqui._wire.entry import decode_name
 from pychasqui._wire.envelope import (
     Envelope,
+    append_more_extras,
     decode_envelope,
     encode_envelope,
     encode_extras,
     read_expiry_ms,
     read_extra,
     read_timeout_s,
-    with_extras_of,
-    without_expiry,
+    remove_expiry,
 )
 from pychasqui._wire.member import join_member, split_member
 from pychasqui._wire.msgpack import decode_data, encode_data
@@ -491,15 +491,17 @@ class TestJobsOwnExtras:
     def test_a_time_at_which_a_job_expires_is_read_and_removed(self) -> None:
         extras = encode_extras(to=5, x=1_700_000_000_000)
         assert read_expiry_ms(extras) == 1_700_000_000_000
-        assert without_expiry(extras) == encode_extras(to=5)
+        assert remove_expiry(extras) == encode_extras(to=5)
         for strange in (-1, "5", 1.5, None, True):
             assert read_expiry_ms(encode_extras(x=strange)) is None
-            assert without_expiry(encode_extras(x=strange)) == encode_extras(x=strange)
+            assert remove_expiry(encode_extras(x=strange)) == encode_extras(x=strange)
 
     def test_the_extras_of_a_trace_come_before_those_of_the_job(self) -> None:
         """The script that adds the job writes the time at the end."""
         own = encode_extras(to=5, x=2**40)
-        both = with_extras_of(encode_envelope("job", b"\xc0", 5, 0, None, own), encode_extras(t="trace", ts="state"))
+        both = append_more_extras(
+            encode_envelope("job", b"\xc0", 5, 0, None, own), encode_extras(t="trace", ts="state")
+        )
         assert decode_envelope(both).extras == encode_extras(t="trace", ts="state", to=5, x=2**40)
         assert both.endswith((2**40).to_bytes(8, "big"))
 

@@ -43,13 +43,13 @@ class EventWriterBench:
 
     def start(self, number: int, **fields: Any) -> Delivery:
         job = Delivery(f"job-{number}", "mail", number, **fields)
-        self.event_writer.note_started(job)
+        self.event_writer.queue_active_event(job)
         return job
 
     def end(self, *jobs: Delivery) -> None:
         for job in jobs:
             job.ended_at = job.started_at + 0.25
-        self.broker.write_events(self.event_writer.completed_events(list(jobs)))
+        self.broker.write_events(self.event_writer.make_completed_events(list(jobs)))
 
 
 @pytest.fixture
@@ -113,7 +113,7 @@ class TestOrder:
         bench.event_writer.start()
         await asyncio.sleep(3 * GATHER_S)
         assert bench.batches == []
-        bench.broker.write_events(bench.event_writer.completed_events([job]))
+        bench.broker.write_events(bench.event_writer.make_completed_events([job]))
         await bench.event_writer.end(patience_s=PATIENCE_S)
         assert bench.kinds == [("active", "job-1"), ("completed", "job-1")]
         assert len(bench.batches) == 1
@@ -204,5 +204,5 @@ class TestDropping:
 
 def test_no_method_of_the_event_writer_can_wait() -> None:
     """A plain function runs to its end before any other code of the loop."""
-    for name in ("note_started", "completed_events", "write", "write_active"):
+    for name in ("queue_active_event", "make_completed_events", "write", "write_active"):
         assert not inspect.iscoroutinefunction(getattr(EventWriter, name))

@@ -84,7 +84,7 @@ class FakeHoldings:
     """Holds what the test says."""
 
     def __init__(self, held: Callable[[], dict[bytes, int]]) -> None:
-        self.held = held
+        self.held_deliveries_by_entry = held
         self.running: list[Delivery | None] = [None]
 
     def running_jobs(self) -> list[Delivery]:
@@ -97,10 +97,10 @@ class FakeLanes:
         self.has_them = True
         self.renewals = 0
 
-    def resume(self) -> None:
+    def resume_after_lapse(self) -> None:
         self.renewals += 1
 
-    def forget_lost(self, ids: set[bytes]) -> bool:
+    def drop_lost_jobs(self, ids: set[bytes]) -> bool:
         self.lost |= ids
         return self.has_them
 
@@ -414,7 +414,7 @@ async def test_each_renewal_finds_how_many_workers_live_and_whether_leases_are_o
     shared.ended_leases.listen(lambda: news.append(True))
     redis.living = 5
     async with beating(redis, FakeLanes(), dict, shared=shared, lease_ms=6000, every_s=0.01):
-        assert shared.fleet.living == 5
+        assert shared.living_workers.living == 5
         await eventually(lambda: len(redis.kept) >= 3, every=0.001)
         assert news == []
         redis.over = 2

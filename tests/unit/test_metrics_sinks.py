@@ -110,8 +110,8 @@ def test_a_sink_may_lack_any_method() -> None:
 
 
 def test_a_record_without_a_method_in_any_sink_is_not_wanted() -> None:
-    assert GuardedSinks([Broken(), object()]).want(JobOutcome)
-    assert not GuardedSinks([Broken(), object()]).want(RedisAnswered)
+    assert GuardedSinks([Broken(), object()]).has_sink_for(JobOutcome)
+    assert not GuardedSinks([Broken(), object()]).has_sink_for(RedisAnswered)
 
 
 def test_a_sink_that_raises_does_not_keep_records_from_the_next() -> None:

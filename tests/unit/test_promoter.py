@@ -12,7 +12,7 @@ import pytest
 from pychasqui._core.limits import PROMOTE_BATCH, PROMOTE_EVERY_S, PROMOTER_LEASE_MS
 from pychasqui._redis.replies import OtherLeader, Promotion
 from pychasqui._worker import leader
-from pychasqui._worker.fleet import Fleet
+from pychasqui._worker.living_workers import LivingWorkers
 from pychasqui._worker.promoter import ALERT_EVERY_S, ALERT_FOR_S, PromoterService
 from pychasqui.errors import ConnectionLost, ReplyError
 from tests.support.clock import FakeClock
@@ -87,46 +87,46 @@ class TestLeading:
 
 class TestManyWorkers:
     async def test_workers_that_do_not_lead_look_seldom(self, bench: PromoterBench) -> None:
-        promoter = PromoterService(bench.broker, "me", on_death=ignore_death, fleet=Fleet(1000))
+        promoter = PromoterService(bench.broker, "me", on_death=ignore_death, living_workers=LivingWorkers(1000))
         bench.broker.answer_with["promote"] = lambda *_: followed(300)
         for _ in range(10):
             assert 10 <= await promoter._tick(hears=True) <= 30
 
     async def test_workers_look_as_often_as_ever_while_the_leader_moves_nothing(self, bench: PromoterBench) -> None:
-        promoter = PromoterService(bench.broker, "me", on_death=ignore_death, fleet=Fleet(1000))
+        promoter = PromoterService(bench.broker, "me", on_death=ignore_death, living_workers=LivingWorkers(1000))
         bench.broker.answer_with["promote"] = lambda *_: followed(60_000, overdue_ms=10_000)
         assert await promoter._tick(hears=True) == LOOK_S
 
     async def test_only_the_leader_subscribes_and_looks_again_once_it_hears(self, bench: PromoterBench) -> None:
         bench.broker.answer_with["promote"] = lambda *_: followed(300)
-        await bench.promoter._look_for_due()
+        await bench.promoter._tick_as_leader_or_standby()
         assert bench.broker.on_due is None
         bench.broker.answer_with["promote"] = lambda *_: Promotion(True, 0, 0, -1)
-        assert await bench.promoter._look_for_due() == 0.0
-        assert await bench.promoter._look_for_due() == LOOK_S
+        assert await bench.promoter._tick_as_leader_or_standby() == 0.0
+        assert await bench.promoter._tick_as_leader_or_standby() == LOOK_S
         assert bench.broker.on_due is not None
 
 
 class TestHearing:
     async def test_a_leader_looks_when_an_announced_job_is_due(self, bench: PromoterBench) -> None:
         await bench.tick(Promotion(True, 0, 0, 5000))
-        bench.promoter.note_due_in(0.05)
+        bench.promoter.wake_when_due(0.05)
         assert bench.looks_at == pytest.approx(0.05)
 
     async def test_a_message_about_a_later_job_changes_nothing(self, bench: PromoterBench) -> None:
         await bench.tick(Promotion(True, 0, 0, 5000))
-        bench.promoter.note_due_in(9)
+        bench.promoter.wake_when_due(9)
         assert bench.looks_at == pytest.approx(5)
 
     async def test_a_follower_ignores_the_message(self, bench: PromoterBench) -> None:
         await bench.tick(followed(1000))
-        bench.promoter.note_due_in(0.05)
+        bench.promoter.wake_when_due(0.05)
         assert bench.looks_at == NEVER
 
     async def test_a_message_right_behind_the_reply_is_not_forgotten(self, bench: PromoterBench) -> None:
         """The message stood right behind the reply, and was handled first."""
         await bench.tick(Promotion(True, 0, 0, 5000))
-        bench.broker.meanwhile["promote"] = lambda *_: bench.promoter.note_due_in(0.05)
+        bench.broker.meanwhile["promote"] = lambda *_: bench.promoter.wake_when_due(0.05)
         await bench.tick(Promotion(True, 0, 0, 5000))
         assert bench.looks_at == pytest.approx(0.05)
 
@@ -192,13 +192,13 @@ class TestHints:
         bench.promoter._looked_at = bench.clock.now
         await bench.tick(Promotion(True, 0, 0, 5000))
         for seconds in (0.0, -1.0, -NEVER, -1e308):
-            bench.promoter.note_due_in(seconds)
+            bench.promoter.wake_when_due(seconds)
         assert bench.looks_at == pytest.approx(leader.HINTS_APART_S)
 
     @pytest.mark.parametrize("seconds", (float("nan"), NEVER, 1e308))
     async def test_a_message_that_is_no_time_changes_nothing(self, bench: PromoterBench, seconds: float) -> None:
         await bench.tick(Promotion(True, 0, 0, 5000))
-        bench.promoter.note_due_in(seconds)
+        bench.promoter.wake_when_due(seconds)
         assert bench.looks_at == pytest.approx(5)
 
     async def test_a_due_job_that_cannot_be_moved_causes_no_busy_loop(self, bench: PromoterBench) -> None:

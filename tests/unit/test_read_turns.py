@@ -8,7 +8,7 @@ import random
 import pytest
 
 from pychasqui._worker import read_turns
-from pychasqui._worker.fleet import Fleet
+from pychasqui._worker.living_workers import LivingWorkers
 from pychasqui._worker.read_turns import LONGEST_REST_S, MESSAGES_APART_S, MOST_WAITING, SHORTEST_REST_S, ReadTurns
 from pychasqui.errors import ConnectionLost
 from tests.support.clock import FakeClock
@@ -25,11 +25,11 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> FakeClock:
 
 class TurnsBench:
     def __init__(self, living: int) -> None:
-        self.fleet = Fleet(living)
+        self.living_workers = LivingWorkers(living)
         self.broker = MemoryBroker()
         self.broker.add_group("g")
         self.ended_pauses = 0
-        self.turns = ReadTurns(self.fleet, self.broker, "g", BLOCK_MS, on_backlog=self._end_pause)
+        self.turns = ReadTurns(self.living_workers, self.broker, "g", BLOCK_MS, on_backlog=self._end_pause)
 
     def _end_pause(self) -> None:
         self.ended_pauses += 1
@@ -88,7 +88,7 @@ class TestManyWorkers:
     async def test_a_worker_whose_fleet_has_shrunk_waits_at_the_server_again(self, clock: FakeClock) -> None:
         bench = TurnsBench(living=1000)
         assert bench.turns.block_ms() is None
-        bench.fleet.note_living_workers(living=3)
+        bench.living_workers.note_living_workers(living=3)
         assert bench.turns.block_ms() == BLOCK_MS
 
 

@@ -68,10 +68,10 @@ class FakeLanes:
         self.waiting_bytes = 0
         self.jobs: list[Delivery] = []
 
-    def put(self, jobs: list[Delivery]) -> None:
+    def put_into_inbox(self, jobs: list[Delivery]) -> None:
         self.jobs += jobs
 
-    offer = put
+    offer = put_into_inbox
 
     def wake(self) -> None:
         """These lanes run nothing."""
@@ -86,7 +86,7 @@ class FakeLanes:
     def numbers(self) -> list[int]:
         return [job.data for job in self.jobs]
 
-    def held(self) -> dict[bytes, int]:
+    def held_deliveries_by_entry(self) -> dict[bytes, int]:
         return {job.entry_id: job.number for job in self.jobs}
 
     def unsettled_count(self) -> int:
@@ -286,7 +286,7 @@ class TestDecoding:
         bench = ReaderBench()
         await bench.read([entry(1), [b"2-0", fields], entry(3)])
         assert bench.lanes.numbers == [1, 3]
-        bench.intake.take_claimed([ClaimedEntry(b"4-0", fields, 2)])
+        bench.intake.put_claimed_entries([ClaimedEntry(b"4-0", fields, 2)])
         assert bench.rejected == [(b"2-0", 1, reason), (b"4-0", 3, reason)]
 
 
@@ -299,19 +299,19 @@ class TestAttempts:
     async def test_a_job_knows_by_which_delivery_it_came(self) -> None:
         bench = ReaderBench(max_attempts=9)
         await bench.read([entry(1)])
-        bench.intake.take_claimed([claimed(2, deliveries=2)])
+        bench.intake.put_claimed_entries([claimed(2, deliveries=2)])
         bench.redis.pages = [[claimed(3, deliveries=4)]]
-        await bench.orphans.adopt()
-        assert bench.lanes.held() == {b"1-0": 1, b"2-0": 3, b"3-0": 4}
+        await bench.orphans.adopt_orphans()
+        assert bench.lanes.held_deliveries_by_entry() == {b"1-0": 1, b"2-0": 3, b"3-0": 4}
 
     def test_earlier_deliveries_count_as_runs(self) -> None:
         bench = ReaderBench(max_attempts=9)
-        bench.intake.take_claimed([claimed(1, deliveries=2, attempt=3)])
+        bench.intake.put_claimed_entries([claimed(1, deliveries=2, attempt=3)])
         assert [(job.attempt, job.earlier_deliveries) for job in bench.lanes.jobs] == [(5, 2)]
 
     def test_a_job_without_attempts_left_is_dead_on_arrival(self) -> None:
         bench = ReaderBench(max_attempts=3)
-        bench.intake.take_claimed(
+        bench.intake.put_claimed_entries(
             [claimed(1, deliveries=2), claimed(2, deliveries=3), claimed(3, deliveries=1, attempt=2)]
         )
         assert (bench.lanes.numbers, bench.exhausted) == ([1], [2, 3])
@@ -346,7 +346,7 @@ class TestLostReplies:
     async def test_an_entry_claimed_while_the_reader_searches_is_offered_once(self) -> None:
         bench = ReaderBench()
         bench.redis.pages = [[claimed(1, deliveries=2)]]
-        bench.redis.on_page = lambda: bench.intake.take_claimed([claimed(1)]) if not bench.lanes.jobs else None
+        bench.redis.on_page = lambda: bench.intake.put_claimed_entries([claimed(1)]) if not bench.lanes.jobs else None
         await bench.read(ConnectionLost("cut"))
         assert bench.lanes.numbers == [1]
 
@@ -355,14 +355,14 @@ class TestLostReplies:
         bench = ReaderBench()
         bench.redis.pages = [[claimed(1, deliveries=2)]]
         await bench.read(ConnectionLost("cut"))
-        bench.intake.take_claimed([claimed(1)])
+        bench.intake.put_claimed_entries([claimed(1)])
         assert bench.lanes.numbers == [1]
 
     async def test_an_entry_found_while_its_delivery_is_on_its_way_is_offered_once(self) -> None:
         """The reclaimer searches for orphans too, at the start and after its own losses, while the reader reads."""
         bench = ReaderBench()
         bench.redis.pages = [[claimed(1)]]
-        bench.redis.on_read = bench.orphans.adopt
+        bench.redis.on_read = bench.orphans.adopt_orphans
         await bench.read([entry(1), entry(2)])
         assert sorted(bench.lanes.numbers) == [1, 2]
 
@@ -370,7 +370,7 @@ class TestLostReplies:
         bench = ReaderBench()
 
         async def find_and_finish() -> None:
-            await bench.orphans.adopt()
+            await bench.orphans.adopt_orphans()
             assert bench.lanes.numbers == [1]
             bench.lanes.jobs.clear()
 
@@ -382,7 +382,7 @@ class TestLostReplies:
     async def test_an_entry_that_arrives_while_deleted_orphans_are_acked_is_offered_once(self) -> None:
         bench = ReaderBench()
         bench.redis.pages = [[ClaimedEntry(b"9-0", None, 1), claimed(1)]]
-        bench.redis.broker.meanwhile["ack"] = lambda *_: bench.intake.take_fresh([entry(1)])
+        bench.redis.broker.meanwhile["ack"] = lambda *_: bench.intake.put_new_entries_and_wake([entry(1)])
         await bench.read(ConnectionLost("cut"))
         assert bench.lanes.numbers == [1]
 
@@ -390,24 +390,24 @@ class TestLostReplies:
 class TestComingBack:
     def test_an_entry_that_still_runs_here_is_not_run_beside_itself(self) -> None:
         bench = ReaderBench()
-        bench.intake.take_claimed([claimed(1, deliveries=0)])
-        bench.intake.take_claimed([claimed(1, deliveries=2)])
+        bench.intake.put_claimed_entries([claimed(1, deliveries=0)])
+        bench.intake.put_claimed_entries([claimed(1, deliveries=2)])
         assert [job.number for job in bench.lanes.jobs] == [1]
 
     async def test_an_entry_that_still_runs_here_is_no_orphan(self) -> None:
         bench = ReaderBench()
-        bench.intake.take_claimed([claimed(1, deliveries=0)])
+        bench.intake.put_claimed_entries([claimed(1, deliveries=0)])
         bench.redis.pages = [[claimed(1, deliveries=3)]]
-        await bench.orphans.adopt()
+        await bench.orphans.adopt_orphans()
         assert [job.number for job in bench.lanes.jobs] == [1]
 
     async def test_an_entry_is_found_by_its_present_delivery_when_the_earlier_run_has_ended(self) -> None:
         bench = ReaderBench()
-        bench.intake.take_claimed([claimed(1, deliveries=0)])
-        bench.intake.take_claimed([claimed(1, deliveries=2)])
+        bench.intake.put_claimed_entries([claimed(1, deliveries=0)])
+        bench.intake.put_claimed_entries([claimed(1, deliveries=2)])
         bench.lanes.jobs.clear()
         bench.redis.pages = [[claimed(1, deliveries=3)]]
-        await bench.orphans.adopt()
+        await bench.orphans.adopt_orphans()
         assert [(job.number, job.attempt) for job in bench.lanes.jobs] == [(3, 2)]
 
 
@@ -415,7 +415,7 @@ class TestShedding:
     async def test_entries_that_wait_for_too_long_are_handed_back(self) -> None:
         bench = ReaderBench()
         await bench.read([entry(1), entry(2), entry(3)])
-        await bench.reader._hand_back_surplus()
+        await bench.reader._release_surplus()
         assert (bench.lanes.numbers, bench.redis.released) == ([1], [b"2-0", b"3-0"])
 
     async def test_an_entry_that_is_being_handed_back_is_no_orphan(self) -> None:
@@ -423,8 +423,8 @@ class TestShedding:
         bench = ReaderBench()
         await bench.read([entry(1), entry(2), entry(3)])
         bench.redis.pages = [[claimed(1), claimed(2), claimed(3)]]
-        bench.redis.broker.meanwhile["release_entries"] = lambda *_: bench.orphans.adopt()
-        await bench.reader._hand_back_surplus()
+        bench.redis.broker.meanwhile["release_entries"] = lambda *_: bench.orphans.adopt_orphans()
+        await bench.reader._release_surplus()
         assert (bench.lanes.numbers, bench.redis.released) == ([1], [b"2-0", b"3-0"])
 
 
@@ -550,10 +550,10 @@ class TestReport:
         bench = ReaderBench()
         with bench.intake.expecting_entries():
             await bench.report()
-            bench.intake.take_claimed([claimed(1)])
+            bench.intake.put_claimed_entries([claimed(1)])
         assert bench.lanes.numbers == []
         with bench.intake.expecting_entries():
-            bench.intake.take_claimed([claimed(1)])
+            bench.intake.put_claimed_entries([claimed(1)])
         assert bench.lanes.numbers == [1]
 
     async def test_a_page_of_orphans_from_before_the_report_is_not_started(self) -> None:
@@ -567,7 +567,7 @@ class TestReport:
             return bench.redis.pages.pop(0) if bench.redis.pages else []
 
         bench.redis.broker.answer_with["list_pending"] = page
-        await bench.orphans.adopt()
+        await bench.orphans.adopt_orphans()
         assert bench.lanes.numbers == [1]
         assert bench.orphan_flag.is_set
 
@@ -584,11 +584,11 @@ class TestReport:
         reporting = asyncio.create_task(bench.report())
         await asked.wait()
         with bench.intake.expecting_entries():
-            bench.intake.take_claimed([claimed(1)])
+            bench.intake.put_claimed_entries([claimed(1)])
             assert bench.lanes.numbers == []
             arrived.set()
             await reporting
-            bench.intake.take_claimed([claimed(1)])
+            bench.intake.put_claimed_entries([claimed(1)])
         assert bench.lanes.numbers == []
 
     async def test_a_report_that_fails_is_over(self) -> None:
@@ -624,7 +624,7 @@ class TestReport:
         bench.redis.broker.meanwhile["rebuild_group"] = lambda *arguments: note(dict(arguments[-1]))
         speaking = threading.Thread(target=speak)
         speaking.start()
-        bench.intake.take_claimed([claimed(1, deliveries=2), claimed(2)])
+        bench.intake.put_claimed_entries([claimed(1, deliveries=2), claimed(2)])
         speaking.join(PATIENCE_S)
         assert said == [{b"1-0": 3, b"2-0": 2}]
 
@@ -645,7 +645,7 @@ class TestRebuiltGroup:
         bench = ReaderBench()
         await bench.read([entry(1)], ReplyError("NOGROUP No such key"), [entry(2)])
         bench.lanes.jobs = [job for job in bench.lanes.jobs if job.data != 1]
-        bench.intake.take_claimed([claimed(1)])
+        bench.intake.put_claimed_entries([claimed(1)])
         assert sorted(bench.lanes.numbers) == [1, 2]
 
 
@@ -757,7 +757,7 @@ class TestRoom:
 
     def test_deleted_entries_are_skipped(self) -> None:
         bench = ReaderBench()
-        bench.intake.take_claimed([ClaimedEntry(b"1-0", None, 1), claimed(2)])
+        bench.intake.put_claimed_entries([ClaimedEntry(b"1-0", None, 1), claimed(2)])
         assert bench.lanes.numbers == [2]
 
 
@@ -772,9 +772,9 @@ class TestHeldEntries:
     async def test_a_claimed_or_adopted_entry_does_not_run_beside_itself(self) -> None:
         bench = ReaderBench()
         with bench.intake.expecting_entries():
-            bench.intake.take_claimed([claimed(5)])
+            bench.intake.put_claimed_entries([claimed(5)])
         bench.redis.pages = [[claimed(7)]]
-        await bench.orphans.adopt()
+        await bench.orphans.adopt_orphans()
         await bench.read([entry(5), entry(6), entry(7)])
         assert bench.lanes.numbers == [5, 7, 6]
 
@@ -789,17 +789,17 @@ class TestHeldEntries:
         bench = ReaderBench()
         await bench.read([entry(9)], [entry(10)])
         asked: list[int] = []
-        held = bench.lanes.held
-        bench.lanes.held = lambda: asked.append(1) or held()  # type: ignore[func-returns-value, method-assign]
-        bench.intake.take_fresh([entry(11)])
+        held = bench.lanes.held_deliveries_by_entry
+        bench.lanes.held_deliveries_by_entry = lambda: asked.append(1) or held()  # type: ignore[func-returns-value, method-assign]
+        bench.intake.put_new_entries_and_wake([entry(11)])
         assert asked == []  # no held entry can be among entries that arrive in order
-        bench.intake.take_fresh([entry(10)])
+        bench.intake.put_new_entries_and_wake([entry(10)])
         assert (asked, bench.lanes.numbers) == ([1], [9, 10, 11])
 
     async def test_an_id_that_no_server_makes_does_no_harm(self) -> None:
         bench = ReaderBench()
-        bench.intake.take_fresh([[b"odd", entry(1)[1]]])
-        bench.intake.take_fresh([[b"odd", entry(1)[1]]])
+        bench.intake.put_new_entries_and_wake([[b"odd", entry(1)[1]]])
+        bench.intake.put_new_entries_and_wake([[b"odd", entry(1)[1]]])
         assert bench.lanes.numbers == [1]
 
 
@@ -861,16 +861,16 @@ class TestBytes:
             bench.lanes.waiting_bytes = 2**30
 
         bench.redis.on_page = fill_up
-        assert await bench.orphans.adopt()
+        assert await bench.orphans.adopt_orphans()
         assert (bench.lanes.numbers, bench.orphan_flag.is_set) == ([1], True)
         bench.redis.on_page, bench.lanes.waiting_bytes = None, 0
-        assert not await bench.orphans.adopt()
+        assert not await bench.orphans.adopt_orphans()
         assert (bench.lanes.numbers, bench.orphan_flag.is_set) == ([1, 2, 3], False)
 
     async def test_an_orphan_that_is_too_large_is_rejected_by_its_size(self) -> None:
         bench = ReaderBench()
         bench.redis.pages = [[ClaimedEntry(b"1-0", None, 3, size=2**27), claimed(2)]]
-        await bench.orphans.adopt()
+        await bench.orphans.adopt_orphans()
         assert (bench.lanes.numbers, bench.rejected) == ([2], [(b"1-0", 3, "oversize_payload")])
 
 
@@ -895,7 +895,7 @@ class TestDecodingLater:
         decoder, data = self.decoder([]), ["x" * 50_000, {"k": 1}]
         (late,) = decoder.decode([self.large(encode_data(data), attempt=1)], 1)
         assert (late.is_decoded, late.entry_id, late.number, len(late.payload) > 50_000) == (False, b"1-0", 2, True)
-        assert await decoder.decode_late(late)
+        assert await decoder.decode_put_off_job(late)
         assert (late.is_decoded, late.id, late.name, late.data, late.attempt) == (True, "x", "mail", data, 2)
         assert (late.payload, late.created_at_ms, late.may_be_unique) == (encode_data(data), 5, True)
 
@@ -908,7 +908,7 @@ class TestDecodingLater:
         decoder = self.decoder(rejected)
         (late,) = decoder.decode([self.large(payload, attempt)], 0)
         assert rejected == []
-        assert not await decoder.decode_late(late)
+        assert not await decoder.decode_put_off_job(late)
         assert rejected == [reason]
 
     async def test_an_entry_larger_than_any_job_is_rejected_at_once(self) -> None:
@@ -927,13 +927,13 @@ class TestDecodingLater:
         jobs = decoder.decode([*small, [b"2-0", None], [b"3-0", [b"odd"]]], 0)
         assert len(jobs) == 3002
         assert 500 <= sum(job.is_decoded for job in jobs) <= 1500
-        assert [await decoder.decode_late(job) for job in jobs[-3:]] == [True, False, False]
+        assert [await decoder.decode_put_off_job(job) for job in jobs[-3:]] == [True, False, False]
         assert rejected == ["malformed", "malformed"]
 
     async def test_the_loop_turns_while_a_hostile_job_is_looked_through(self) -> None:
         decoder = self.decoder([])
         (late,) = decoder.decode([self.large(b"\xdd\x00\x03\x00\x00" + b"\x91\x01\xa1x\xcc\xff" * 65536)], 0)
-        finishing = asyncio.ensure_future(decoder.decode_late(late))
+        finishing = asyncio.ensure_future(decoder.decode_put_off_job(late))
         turns = 0
         while not finishing.done():
             await asyncio.sleep(0)
@@ -944,7 +944,7 @@ class TestDecodingLater:
 class TestManyWorkers:
     async def test_an_idle_worker_looks_pauses_and_is_woken_by_a_message(self) -> None:
         bench = ReaderBench()
-        bench.shared.fleet.note_living_workers(living=1000)
+        bench.shared.living_workers.note_living_workers(living=1000)
         bench.redis.answers = [[], [entry(1)]]
         bench.reader.start()
         await eventually(lambda: bench.redis.broker.on_backlog is not None, every=0.001)
@@ -961,7 +961,7 @@ class TestManyWorkers:
         self, living: int, published: int
     ) -> None:
         bench = ReaderBench()
-        bench.shared.fleet.note_living_workers(living=living)
+        bench.shared.living_workers.note_living_workers(living=living)
         bench.redis.broker.answer_with["has_unread_entries"] = lambda *_: True
         bench.lanes.free = 1
         bench.redis.answers = [[entry(1)], [entry(2)], [entry(3)]]

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pychasqui._redis.broker import Broker
 from pychasqui._redis.keys import Keys
 from pychasqui._redis.replies import ByteBounds, ClaimedEntry
-from pychasqui._worker.fleet import Fleet
+from pychasqui._worker.living_workers import LivingWorkers
 from pychasqui._worker.reclaimer import Reclaimer, suspects_by_expired_lease
 from pychasqui._worker.shared import Signal
 from tests.support.clock import FakeClock
@@ -111,7 +111,7 @@ class FakeIntake:
     def byte_bounds(self) -> ByteBounds:
         return BOUNDS
 
-    def take_claimed(self, entries: list[ClaimedEntry]) -> None:
+    def put_claimed_entries(self, entries: list[ClaimedEntry]) -> None:
         self.entries += entries
         self.left -= len(entries)
 
@@ -132,9 +132,9 @@ def reclaimer(
     last_trouble: float = float("-inf"),
     *,
     lease_s: float = 6.0,
-    fleet: Fleet | None = None,
+    living_workers: LivingWorkers | None = None,
 ) -> Reclaimer:
-    shared = replace(make_shared(consumer="me", fleet=fleet), ended_leases=bench.ended_leases)
+    shared = replace(make_shared(consumer="me", living_workers=living_workers), ended_leases=bench.ended_leases)
     shared.lease.troubled_at = last_trouble
     intake = intake or FakeIntake()
     return Reclaimer(
@@ -327,14 +327,14 @@ class TestManyWorkers:
 
     async def test_many_workers_share_the_looks_at_everything(self, clock: FakeClock) -> None:
         bench = ReclaimerBench({b"b": 3}, {b"b": GOOD})
-        mine = reclaimer(bench, fleet=Fleet(1000))
+        mine = reclaimer(bench, living_workers=LivingWorkers(1000))
         await self.scan_for(mine, clock, 1000)
         assert 1000 / 94 - 1 <= len(bench.broker.asked("count_held_entries")) <= 1000 / 31 + 1
         assert bench.broker.asked("read_ended_leases") == []
 
     async def test_a_worker_looks_at_leases_that_are_over_when_a_renewal_has_found_some(self, clock: FakeClock) -> None:
         bench = ReclaimerBench({b"b": 3}, {b"b": OVER})
-        mine = reclaimer(bench, fleet=Fleet(1000))
+        mine = reclaimer(bench, living_workers=LivingWorkers(1000))
         mine._look_at = clock.now + 60
         mine._trusted_since = 0.0
         bench.ended_leases.send()
@@ -348,7 +348,7 @@ class TestManyWorkers:
 
     async def test_a_worker_that_has_left_is_taken_over_at_once(self, clock: FakeClock) -> None:
         bench = ReclaimerBench({b"b": 3}, {b"b": 0})
-        mine = reclaimer(bench, fleet=Fleet(1000))
+        mine = reclaimer(bench, living_workers=LivingWorkers(1000))
         mine._look_at = clock.now + 60
         bench.ended_leases.send()
         await mine._scan_consumers()
@@ -360,7 +360,7 @@ class TestManyWorkers:
         """An official consumer may use the name of a dead worker."""
         bench = ReclaimerBench({b"b": 3}, {b"b": 0})
         bench.broker.answer_with["take_over"] = lambda *_: []
-        mine = reclaimer(bench, fleet=Fleet(1000))
+        mine = reclaimer(bench, living_workers=LivingWorkers(1000))
         mine._look_at = clock.now + 60
         for _ in range(10):
             bench.ended_leases.send()
@@ -373,7 +373,7 @@ class TestManyWorkers:
     async def test_a_worker_among_many_wakes_up_rarely_and_at_once_when_leases_are_over(self) -> None:
         """By its own clock: it sleeps between two looks, and each of them finds an entry to take over."""
         bench, slept = ReclaimerBench({b"b": 3}, {b"b": 0}), list[float]()
-        mine = reclaimer(bench, fleet=Fleet(1000))
+        mine = reclaimer(bench, living_workers=LivingWorkers(1000))
         mine._look_at = float("inf")
         sleep = mine._sleep
 

@@ -55,7 +55,7 @@ class WatchBench:
         self.watch = RunWatch(
             self.shared,
             self.stops,
-            self.lanes.task_of if kind is Lanes else None,
+            self.lanes.get_lane_task if kind is Lanes else None,
             on_unstarted=lambda job: self.unstarted.append(job.id),
         )
 
@@ -63,18 +63,18 @@ class WatchBench:
         return True
 
     def _fail(self, job: Delivery, error: BaseException) -> None:
-        stop = self.stops.take_stop(job)
+        stop = self.stops.pop_stop(job)
         if stop is not None:
             self.late_s.append(monotonic() - job.started_at - (stop.timeout_s or 0.0))
         if stop is not None and stop.is_cancelled:
             self.cancelled.append(job.id)
         else:
-            self.errors[job.id] = error if stop is None else stop.error_for(error)
+            self.errors[job.id] = error if stop is None else stop.make_timeout_error(error)
 
     def offer(self, *jobs: Delivery) -> None:
         for one in jobs:
             if one.timeout_s:
-                self.stops.expect_timeout(one.timeout_s)
+                self.stops.shorten_check_interval(one.timeout_s)
         self.lanes.offer(list(jobs))
 
 
@@ -251,14 +251,14 @@ class TestCancellations:
             one, other = job(1), job(2)
             bench.offer(one, other)
             await eventually(lambda: other.started_at)
-            bench.watch.take_cancellations(Cancellations(frozenset({b"1-0"})))
+            bench.watch.stop_cancelled_runs(Cancellations(frozenset({b"1-0"})))
             await eventually(lambda: bench.cancelled == ["job-1"])
             assert [each.id for each in bench.shared.holdings.running_jobs()] == ["job-2"]
 
     async def test_a_noted_job_of_the_inbox_is_taken_out(self) -> None:
         async with watching(sleep_long) as bench:
             bench.offer(job(1), job(2), job(3))
-            bench.watch.take_cancellations(Cancellations(ids={"job-2": (2, 0), "job-3": (2, 5)}))
+            bench.watch.stop_cancelled_runs(Cancellations(ids={"job-2": (2, 0), "job-3": (2, 5)}))
             assert bench.unstarted == ["job-2"]
             assert "job-3" in [each.id for each in bench.shared.holdings.inbox]
 
@@ -272,7 +272,7 @@ class TestCancellations:
             one = job(1)
             bench.offer(one, job(2))
             await eventually(lambda: one.started_at)
-            bench.watch.take_cancellations(Cancellations(frozenset({b"1-0", b"2-0"})))
+            bench.watch.stop_cancelled_runs(Cancellations(frozenset({b"1-0", b"2-0"})))
             await eventually(lambda: bench.cancelled == ["job-1"])
             assert bench.unstarted == ["job-2"]
 
@@ -287,9 +287,9 @@ class TestCancellations:
             one = job(1)
             bench.offer(one)
             await eventually(lambda: one.started_at)
-            bench.watch.take_cancellations(Cancellations(frozenset({b"1-0"})))
+            bench.watch.stop_cancelled_runs(Cancellations(frozenset({b"1-0"})))
             await eventually(lambda: bench.done == ["job-1"])
-            bench.watch.take_cancellations(Cancellations(frozenset({b"9-9"})))
+            bench.watch.stop_cancelled_runs(Cancellations(frozenset({b"9-9"})))
             assert bench.stops.is_empty
 
     async def test_a_job_with_a_timeout_is_cancelled_for_the_first_of_both_reasons(self) -> None:
@@ -297,13 +297,13 @@ class TestCancellations:
             one = job(1, 60.0)
             bench.offer(one)
             await eventually(lambda: one.started_at)
-            bench.watch.take_cancellations(Cancellations(frozenset({b"1-0"})))
+            bench.watch.stop_cancelled_runs(Cancellations(frozenset({b"1-0"})))
             await eventually(lambda: bench.cancelled == ["job-1"])
 
     async def test_notes_that_are_gone_stop_no_job(self) -> None:
         async with watching(sleep_long) as bench:
-            bench.watch.take_cancellations(Cancellations(frozenset({b"1-0"})))
-            bench.watch.take_cancellations(Cancellations())
+            bench.watch.stop_cancelled_runs(Cancellations(frozenset({b"1-0"})))
+            bench.watch.stop_cancelled_runs(Cancellations())
             one = job(1)
             bench.offer(one)
             await eventually(lambda: one.started_at)

@@ -303,18 +303,18 @@ class TestTick:
 
     async def test_a_message_brings_the_next_look_forward(self, bench: SchedulerBench) -> None:
         await bench.tick(5000)
-        bench.scheduler.note_due_in(0.05)
-        bench.scheduler.note_due_in(9)
+        bench.scheduler.wake_when_due(0.05)
+        bench.scheduler.wake_when_due(9)
         assert bench.looks_at == pytest.approx(0.05)
 
     async def test_a_follower_ignores_the_message(self, bench: SchedulerBench) -> None:
         await bench.tick(-1, leads=False)
-        bench.scheduler.note_due_in(0.05)
+        bench.scheduler.wake_when_due(0.05)
         assert bench.looks_at == NEVER
 
     async def test_a_message_during_a_fire_is_not_forgotten(self, bench: SchedulerBench) -> None:
         await bench.tick()
-        bench.repeats.meanwhile = lambda: bench.scheduler.note_due_in(0.05)
+        bench.repeats.meanwhile = lambda: bench.scheduler.wake_when_due(0.05)
         await bench.tick(9000, due())
         assert bench.looks_at == pytest.approx(0.05)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pychasqui._supervisor.child import describe_exit, plain_environment
+from pychasqui._supervisor.child import describe_exit, make_child_environment
 from pychasqui._supervisor.memory import LONGEST_WAIT_S, MemoryLimit
 from pychasqui._supervisor.messages import (
     Alive,
@@ -21,7 +21,7 @@ from pychasqui._supervisor.messages import (
     decode_message,
     encode_message,
 )
-from pychasqui._supervisor.slot import next_pause_s
+from pychasqui._supervisor.slot import next_restart_pause_s
 from pychasqui._supervisor.systemd import Systemd
 from pychasqui._supervisor.worker_process import JobCounter
 from pychasqui.errors import DecodeError
@@ -34,15 +34,15 @@ class TestPauses:
     def test_pauses_grow_while_processes_do_not_come_to_work(self) -> None:
         pauses = [0.0]
         for _ in range(9):
-            pauses.append(next_pause_s(pauses[-1], 0.0))
+            pauses.append(next_restart_pause_s(pauses[-1], 0.0))
         assert pauses[1:4] == [0.1, 0.2, 0.4]
         assert pauses[-1] == 10.0
 
     def test_a_process_that_has_worked_waits_a_second_at_most(self) -> None:
-        assert next_pause_s(10.0, 0.5) == 1.0
+        assert next_restart_pause_s(10.0, 0.5) == 1.0
 
     def test_a_process_that_has_worked_for_long_is_started_again_at_once(self) -> None:
-        assert next_pause_s(10.0, 3600.0) == 0.0
+        assert next_restart_pause_s(10.0, 3600.0) == 0.0
 
 
 class TestMessages:
@@ -95,7 +95,7 @@ class TestSystemd:
     ) -> None:
         monkeypatch.setenv("NOTIFY_SOCKET", "/nowhere")
         monkeypatch.setenv("APP_SETTING", "1")
-        environment = plain_environment()
+        environment = make_child_environment()
         assert "NOTIFY_SOCKET" not in environment
         assert environment["APP_SETTING"] == "1"
 

@@ -13,7 +13,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from pychasqui._tasks.pydantic_types import DataMisfit
+from pychasqui._tasks.pydantic_types import DataMismatchError
 from pychasqui._tasks.signature import Signature, read_parameters
 from pychasqui._wire.msgpack import decode_data, encode_data
 from pychasqui.errors import InvalidArgument
@@ -46,7 +46,7 @@ def signature(function: Callable[..., Any]) -> Signature:
 
 def trip(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     own = signature(function)
-    return own.read(decode_data(encode_data(own.pack(args, kwargs))))
+    return own.read(decode_data(encode_data(own.pack_arguments(args, kwargs))))
 
 
 def order(basket: Basket, key: UUID, number: Annotated[int, pydantic.Field(gt=0)] = 1) -> None: ...
@@ -62,7 +62,7 @@ def test_models_inside_dataclasses_survive_the_trip() -> None:
 
 def test_a_field_that_msgspec_would_pass_over_is_checked() -> None:
     with pytest.raises(InvalidArgument, match="order: number: Input should be greater than 0"):
-        signature(order).pack((Basket([]), uuid4(), -1), {})
+        signature(order).pack_arguments((Basket([]), uuid4(), -1), {})
 
 
 def test_a_positional_only_parameter_is_passed_by_position() -> None:
@@ -80,7 +80,7 @@ def test_a_positional_only_parameter_is_passed_by_position() -> None:
     ),
 )
 def test_data_that_does_not_fit_is_named_by_its_path_and_not_shown(basket: Any, text: str) -> None:
-    with pytest.raises(DataMisfit) as caught:
+    with pytest.raises(DataMismatchError) as caught:
         signature(order).read({"basket": basket, "key": str(uuid4())})
     assert text in str(caught.value)
     assert "secret" not in str(caught.value)
@@ -90,13 +90,13 @@ def test_data_that_does_not_fit_is_named_by_its_path_and_not_shown(basket: Any, 
 def test_a_key_of_a_dict_is_a_value_and_not_shown() -> None:
     def table(numbers: dict[str, Annotated[int, pydantic.Field(gt=0)]]) -> None: ...
 
-    with pytest.raises(DataMisfit) as caught:
+    with pytest.raises(DataMismatchError) as caught:
         signature(table).read({"numbers": {"secret": -1}})
     assert str(caught.value) == "$.numbers[...]: Input should be greater than 0"
 
 
 def test_data_that_is_no_map_is_refused() -> None:
-    with pytest.raises(DataMisfit, match="Expected a map of parameters, got `list`"):
+    with pytest.raises(DataMismatchError, match="Expected a map of parameters, got `list`"):
         signature(order).read([1])
 
 
@@ -105,7 +105,7 @@ def test_a_secret_that_would_be_masked_is_refused() -> None:
 
     log_in.__annotations__["password"] = pydantic.SecretStr
     with pytest.raises(InvalidArgument, match="log_in: password: is a SecretStr, which cannot travel"):
-        signature(log_in).pack((pydantic.SecretStr("secret"),), {})
+        signature(log_in).pack_arguments((pydantic.SecretStr("secret"),), {})
 
 
 def test_a_field_as_a_default_is_refused_with_what_to_write() -> None:

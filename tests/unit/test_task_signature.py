@@ -17,9 +17,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pychasqui._tasks.pydantic_types import DataMisfit
+from pychasqui._tasks.pydantic_types import DataMismatchError
 from pychasqui._tasks.signature import Signature, read_parameters
-from pychasqui._tasks.untravelled_data import find_untravelled_value
+from pychasqui._tasks.unencodable_data import find_unencodable_value
 from pychasqui._wire.msgpack import decode_data, encode_data
 from pychasqui.errors import InvalidArgument
 
@@ -67,7 +67,7 @@ def signature(function: Callable[..., Any]) -> Signature:
 def trip(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """Sends a call and reads it, through MessagePack."""
     own = signature(function)
-    return own.read(decode_data(encode_data(own.pack(args, kwargs))))
+    return own.read(decode_data(encode_data(own.pack_arguments(args, kwargs))))
 
 
 def send_mail(to: str, subject: str = "hello") -> int:
@@ -77,10 +77,10 @@ def send_mail(to: str, subject: str = "hello") -> int:
 class TestSending:
     def test_data_is_a_map_of_the_parameters_that_were_given(self) -> None:
         own = signature(send_mail)
-        assert own.pack(("ada",), {}) == {"to": "ada"}
+        assert own.pack_arguments(("ada",), {}) == {"to": "ada"}
         assert (
-            own.pack(("ada", "hi"), {})
-            == own.pack((), {"subject": "hi", "to": "ada"})
+            own.pack_arguments(("ada", "hi"), {})
+            == own.pack_arguments((), {"subject": "hi", "to": "ada"})
             == {"to": "ada", "subject": "hi"}
         )
 
@@ -97,7 +97,7 @@ class TestSending:
     )
     def test_a_wrong_call_is_refused_by_task_and_parameter(self, args: Any, kwargs: Any, text: str) -> None:
         with pytest.raises(InvalidArgument) as caught:
-            signature(send_mail).pack(args, kwargs)
+            signature(send_mail).pack_arguments(args, kwargs)
         assert str(caught.value) == text
 
     def test_kinds_of_parameters_are_those_of_the_function(self) -> None:
@@ -106,14 +106,14 @@ class TestSending:
         assert trip(kinds, 1, third=3) == ((1,), {"second": 2, "third": 3, "fourth": 4})
         for args, kwargs in (((1, 2, 3), {}), ((1,), {}), ((), {"first": 1, "third": 3})):
             with pytest.raises(InvalidArgument):
-                signature(kinds).pack(args, kwargs)
+                signature(kinds).pack_arguments(args, kwargs)
 
     def test_a_default_stays_with_the_function(self) -> None:
         shared: list[int] = [1]
 
         def with_list(items: list[int] = shared) -> None: ...
 
-        assert signature(with_list).pack((), {}) == {}
+        assert signature(with_list).pack_arguments((), {}) == {}
         assert trip(with_list).args[0] is shared
 
     def test_a_default_need_not_fit_its_annotation(self) -> None:
@@ -126,7 +126,7 @@ class TestSending:
         def anything(value: list[int]) -> None: ...
 
         with pytest.raises(InvalidArgument, match=r"^anything: value"):
-            signature(anything).pack(([data],) if not isinstance(data, int) else ("x",), {})
+            signature(anything).pack_arguments(([data],) if not isinstance(data, int) else ("x",), {})
 
     @pytest.mark.parametrize(
         ("value", "text"),
@@ -148,18 +148,18 @@ class TestSending:
         def save(value: object) -> None: ...
 
         with pytest.raises(InvalidArgument) as caught:
-            signature(save).refuse_untravelled({"value": value})
+            signature(save).refuse_unencodable({"value": value})
         assert str(caught.value) == text
 
     def test_data_that_can_travel_has_no_path(self) -> None:
-        assert find_untravelled_value({"value": [Item("x"), {"a": {1, 2}}, Path("/x"), Colour.RED]}) is None
+        assert find_unencodable_value({"value": [Item("x"), {"a": {1, 2}}, Path("/x"), Colour.RED]}) is None
 
     def test_text_is_no_bytes(self) -> None:
         def raw(content: bytes) -> None: ...
 
         assert trip(raw, b"\xff") == ((b"\xff",), {})
         with pytest.raises(InvalidArgument, match="raw: content: Expected `bytes`, got `str`"):
-            signature(raw).pack(("aGk=",), {})
+            signature(raw).pack_arguments(("aGk=",), {})
 
 
 class TestRefusedSignatures:
@@ -215,14 +215,14 @@ class TestRunning:
             table: dict[str, int] | None = None,
         ) -> None: ...
 
-        with pytest.raises(DataMisfit) as caught:
+        with pytest.raises(DataMismatchError) as caught:
             signature(pay).read(data)
         assert str(caught.value) == text
 
     def test_the_text_of_a_class_that_refuses_its_values_is_not_shown(self) -> None:
         def move(position: Refusing) -> None: ...
 
-        with pytest.raises(DataMisfit) as caught:
+        with pytest.raises(DataMismatchError) as caught:
             signature(move).read({"position": {"x": 77}})
         assert "77" not in str(caught.value)
         assert str(caught.value) == "$.position: ValueError in the class of the value"

@@ -201,7 +201,7 @@ class TestSchedules:
         def clean_up(kind: date, /, days: int = 1) -> None: ...
 
         (schedule,) = app.load_parts().schedules
-        assert schedule.data() == {"kind": "2026-01-31", "days": 2}
+        assert schedule.make_data() == {"kind": "2026-01-31", "days": 2}
 
     def test_values_of_the_wrong_type_are_refused_when_a_worker_starts(self, app: App) -> None:
         @app.every(timedelta(minutes=1), data={"days": "two"}, key="a")
@@ -211,9 +211,9 @@ class TestSchedules:
 
         large, wrong = app.load_parts().schedules
         with pytest.raises(InvalidArgument, match="the schedule 'app/clean_up/a': clean_up: days: Expected `int`"):
-            wrong.data()
+            wrong.make_data()
         with pytest.raises(InvalidArgument, match="the schedule 'app/clean_up/b': clean_up: days: is an int beyond"):
-            large.data()
+            large.make_data()
 
 
 class TestUniqueIds:

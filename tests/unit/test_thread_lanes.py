@@ -168,10 +168,10 @@ class TestRunning:
 
         def watch() -> None:  # as the heartbeat's thread
             while not is_over.wait(0.0005):
-                held = bench.shared.holdings.held()
+                held = bench.shared.holdings.held_deliveries_by_entry()
                 unseen.extend(n for n in range(2000) if b"%d-0" % n not in held and n not in bench.done)
 
-        bench.lanes.put([job(number) for number in range(2000)])
+        bench.lanes.put_into_inbox([job(number) for number in range(2000)])
         watching = asyncio.create_task(asyncio.to_thread(watch))
         try:
             await bench.run()
@@ -181,7 +181,7 @@ class TestRunning:
         assert sorted(bench.done) == list(range(2000))
         assert sorted(bench.started) == list(range(2000))
         assert unseen == []
-        assert bench.shared.holdings.held() == {}
+        assert bench.shared.holdings.held_deliveries_by_entry() == {}
 
     async def test_a_job_that_fails_is_reported_after_its_start(self, make: MakeBench) -> None:
         def fail(number: int) -> None:
@@ -230,7 +230,7 @@ class TestTheInbox:
         bench = make(run, 1)
         bench.offer(1, 2, 3, 4)
         await eventually(lambda: ran == [1])
-        assert bench.lanes.forget_lost({b"2-0"})
+        assert bench.lanes.drop_lost_jobs({b"2-0"})
         assert [delivery.data for delivery in bench.lanes.take_unstarted(keep=1)] == [4]
         release.set()
         await bench.lanes.wait_until_all_ran()
@@ -243,7 +243,7 @@ class TestTheInbox:
         await asyncio.sleep(0.05)
         assert (bench.done, len(shared.holdings.inbox)) == ({}, 3)
         shared.lease.begin_again(lease_clock() + 60)
-        bench.lanes.resume()
+        bench.lanes.resume_after_lapse()
         assert sorted(await bench.run()) == [1, 2, 3]
 
     async def test_room_is_signalled_when_jobs_have_ended(self, make: MakeBench) -> None:

@@ -15,18 +15,18 @@ from pychasqui._core.outcome import FailedRun
 from pychasqui._core.retry_options import BackoffSpec, RetryOverride
 from pychasqui._redis.keys import Keys
 from pychasqui._wire.dead_letter import read_dead_letter
-from pychasqui._wire.entry import may_be_unique, read_entry, read_fields
+from pychasqui._wire.entry import may_be_unique, read_envelope_and_name, read_job_fields
 from pychasqui._wire.envelope import decode_envelope, encode_envelope
 from pychasqui._wire.event import (
     Event,
     active_event,
+    completed_without_result_event,
     dead_event,
     drained_event,
     failed_event,
     progress_event,
     read_event,
     retry_event,
-    unstored_event,
 )
 from pychasqui._wire.member import join_member, split_member
 from pychasqui._wire.msgpack import decode_data, encode_data
@@ -98,9 +98,9 @@ def test_a_delayed_member_has_these_bytes(vector: dict[str, Any]) -> None:
 @each("entry")
 def test_an_entry_with_these_fields_is_this_job(vector: dict[str, Any]) -> None:
     words = [word for name, value in vector["fields"].items() for word in (name.encode(), bytes.fromhex(value))]
-    envelope, name = read_entry([b"1-1", words])
+    envelope, name = read_envelope_and_name([b"1-1", words])
     assert (decode_envelope(envelope).id, name) == (vector["job_id"], vector["name"])
-    _, _, has_mark = read_fields(words)
+    _, _, has_mark = read_job_fields(words)
     assert (has_mark or may_be_unique(vector["job_id"])) == vector["may_be_unique"]
 
 
@@ -117,7 +117,7 @@ RUN = FailedRun(1, 100, "err", "LookupError", "no such customer")
 EVENTS = [
     active_event("j", "mail", 1, 5),
     Event("completed", "j", "mail", ("attempt", 1, "duration_us", 100, "stored", 1), 5),
-    unstored_event("j", "", 1, 100, "a set cannot be stored", 5),
+    completed_without_result_event("j", "", 1, 100, "a set cannot be stored", 5),
     failed_event("j", "mail", RUN, 5),
     retry_event("j", "mail", 2, 100, 5),
     dead_event("j", "mail", 1, "unrecoverable", RUN, 5),
@@ -128,7 +128,7 @@ EVENTS = [
 
 
 def test_events_have_these_words() -> None:
-    assert [list(map(str, event.words())) for event in EVENTS] == [vector["words"] for vector in VECTORS["event"]]
+    assert [list(map(str, event.to_words())) for event in EVENTS] == [vector["words"] for vector in VECTORS["event"]]
 
 
 @each("event")

@@ -25,7 +25,7 @@ _A_YEAR_AND_MORE = 400 * 86_400
 
 
 class Zone:
-    """The rules of one zone: its wall clock shows UTC + offset()."""
+    """The rules of one zone: its wall clock shows UTC + utc_offset_s()."""
 
     __slots__ = ("_rules",)
 

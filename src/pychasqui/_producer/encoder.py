@@ -25,7 +25,7 @@ from .._core.options import (
     estimate_options_cost_bytes,
 )
 from .._core.retry_options import make_retry_override
-from .._wire.envelope import EXPIRES, TIMEOUT, encode_envelope, encode_extras, encode_new_jobs, with_extras_of
+from .._wire.envelope import EXPIRES, TIMEOUT, append_more_extras, encode_envelope, encode_extras, encode_new_jobs
 from .._wire.msgpack import encode_data
 from ..errors import ChasquiError, InvalidArgument, InvalidType, PayloadTooLarge
 from ..job import AddedJob, Job
@@ -149,7 +149,7 @@ class Encoder:
         """
         most = self._max_payload_bytes - len(extras)
         if have_own and extras:
-            return [with_extras_of(each, extras) if len(each) <= most else each for each in envelopes]
+            return [append_more_extras(each, extras) if len(each) <= most else each for each in envelopes]
         return [envelope + extras if len(envelope) <= most else envelope for envelope in envelopes]
 
     def _encode_plain_jobs(self, jobs: Sequence[Mapping[str, Any]]) -> JobBatch | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from .._core.limits import MOVED_BYTES
-from .._wire.entry import entry_order
+from .._wire.entry import entry_sort_key
 from . import scripts
 from .calls import RedisCalls
 from .replies import QueueFlags, as_bytes, as_text, read_count, reads_reply
@@ -29,7 +29,7 @@ class Cancellations(NamedTuple):
         if entry_id in self.entries:
             return True
         last = self.ids.get(job_id)
-        return last is not None and entry_order(entry_id) <= last
+        return last is not None and entry_sort_key(entry_id) <= last
 
 
 class CancelAnswer(NamedTuple):
@@ -81,7 +81,7 @@ def _read_cancel_answer(reply: Any) -> CancelAnswer:
 def _read_cancellation_notes(reply: Any) -> Cancellations:
     pairs = list(zip(reply[::2], reply[1::2], strict=True))
     by_id = {
-        as_bytes(field).removeprefix(BY_ID).decode("utf-8", "replace"): entry_order(as_bytes(last))
+        as_bytes(field).removeprefix(BY_ID).decode("utf-8", "replace"): entry_sort_key(as_bytes(last))
         for field, last in pairs
         if field.startswith(BY_ID)
     }

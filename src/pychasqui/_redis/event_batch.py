@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from .._wire.event import CompletedEvent, Event, completed_words, join_events
+from .._wire.event import CompletedEvent, Event, join_events, make_write_completed_arguments
 from ..errors import ConnectionLost, RedisTrouble, ReplyError
 from . import scripts
 from .error_actions import ErrorAction, action_for
@@ -43,7 +43,7 @@ def send_events(socket: Socket, keys: Keys, batch: EventBatch, deadline: float) 
         )
     if batch.completed:
         result_prefix = keys.result("") if batch.has_results else ""
-        words = (batch.max_len, *completed_words(batch.completed, result_prefix=result_prefix))
+        words = (batch.max_len, *make_write_completed_arguments(batch.completed, result_prefix=result_prefix))
         _send_event_script(
             socket, scripts.WRITE_COMPLETED, stream, words, deadline, partial(batch.on_written, len(batch.completed))
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from .._core.outcome import CANCELLED, EXPIRED, FailedRun
-from .._wire.event import Event, cancelled_event, dead_event, expired_event, join_events, retry_event, run_events
+from .._wire.event import Event, cancelled_event, dead_event, expired_event, failed_run_events, join_events, retry_event
 
 OUTCOME_EXTRA_BYTES = 1000  # about what an outcome takes beside its job's data
 
@@ -33,7 +33,7 @@ class Rescheduled(msgspec.Struct, gc=False):
         if with_events:
             job = (self.job_id, self.job_name)
             events = join_events(
-                *run_events(*job, self.run, self.at_ms),
+                *failed_run_events(*job, self.run, self.at_ms),
                 retry_event(*job, self.run.attempt + 1, self.delay_ms, self.at_ms),
             )
         head = (self.entry_id, self.delivery, self.delay_ms, self.member, self.job_id, int(self.may_be_unique))
@@ -82,4 +82,4 @@ class Buried(msgspec.Struct, gc=False):
         dead = dead_event(*job, self.runs, self.reason, self.run, self.at_ms)
         if self.reason == EXPIRED:
             return [expired_event(*job, self.runs, self.at_ms), dead]
-        return [dead] if self.run is None else [*run_events(*job, self.run, self.at_ms), dead]
+        return [dead] if self.run is None else [*failed_run_events(*job, self.run, self.at_ms), dead]

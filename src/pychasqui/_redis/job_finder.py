@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 
 from .._core.ids import read_time_in_id
-from .._wire.entry import read_entry
+from .._wire.entry import read_envelope_and_name
 from .._wire.envelope import decode_envelope
 from .._wire.lenient import read_entry_id
 from ..errors import DecodeError
@@ -153,7 +153,7 @@ def _number_to_id(number: int) -> str:
 def _read_added_at_ms(entry: Entry) -> int:
     """When a job was added, by the clock of the process that added it; 0 if its entry cannot be decoded."""
     try:
-        envelope = decode_envelope(read_entry(entry)[0])
+        envelope = decode_envelope(read_envelope_and_name(entry)[0])
     except DecodeError:
         return 0
     born_ms = read_time_in_id(envelope.id)  # more exact than created_at_ms, which all jobs of a bulk share

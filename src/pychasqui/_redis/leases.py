@@ -6,7 +6,7 @@ A lease is an entry of a sorted set: the consumer's name, and the server's time 
 from __future__ import annotations
 
 from .._core.limits import MAX_WORKER_LEASE_MS, RELEASED
-from .._wire.entry import entry_order
+from .._wire.entry import entry_sort_key
 from . import scripts
 from .calls import RedisCalls
 from .command_replies import read_members_with_scores, read_stored_bytes, read_time_ms
@@ -52,7 +52,7 @@ class LeaseCalls(RedisCalls):
         arguments = (word for entry in held for word in entry)
         return read_renewed(await self.run_script(scripts.RENEW_WORKER_LEASE, keys, (*head, *arguments)))
 
-    async def hold_lease(self, group: str, consumer: str, lease_ms: int, least_left_ms: int) -> bool:
+    async def renew_lease_of_other(self, group: str, consumer: str, lease_ms: int, least_left_ms: int) -> bool:
         """Renews the lease of another worker that lives, and its hold on entries, if less than `least_left_ms` is left.
 
         Returns whether it was renewed: not if that worker does so itself, has left or has no lease yet. Fails as
@@ -75,7 +75,7 @@ class LeaseCalls(RedisCalls):
         """
         keys = (self._keys.stream, self._keys.workers_of(group), self._keys.group_reports(group))
         me = (group, consumer, lease_ms, WORKERS_KEPT_MS)
-        last = max((entry_id for entry_id, _ in held), key=entry_order, default=b"")
+        last = max((entry_id for entry_id, _ in held), key=entry_sort_key, default=b"")
         report = (*me, RELEASED, RELEASED_IDLE_MS, last)
         state = read_count(await self.run_script(scripts.REBUILD_GROUP, keys, report))
         if state == MUST_CLAIM:

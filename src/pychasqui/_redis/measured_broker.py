@@ -20,7 +20,7 @@ from .replies import Promotion, SettledJobs
 
 def make_broker(connection: Connection, keys: Keys, sinks: GuardedSinks | None) -> Broker:
     """Returns a MeasuredBroker if a sink wants the times, else a plain Broker."""
-    if sinks is None or not sinks.want(RedisAnswered):
+    if sinks is None or not sinks.has_sink_for(RedisAnswered):
         return Broker(connection, keys)
     return MeasuredBroker(connection, keys, sinks)
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from .._core.limits import MAX_LEADER_LEASE_MS
 from .._wire.lenient import read_int, read_ms
-from .._wire.repeatable import HASH_FIELDS, bind_override, read_override
+from .._wire.repeatable import HASH_FIELDS, encode_override_for_spec, read_override_of_spec
 from ..errors import ReplyError
 from . import scripts
 from .broker import Broker
@@ -140,7 +140,7 @@ class RepeatablesBroker:
         Sent twice, the second finds another spec there.
         """
         keys = (self._keys.repeat, self._keys.repeat_paused, self._make_spec_key(key))
-        bound = retry and bind_override(spec, retry)
+        bound = retry and encode_override_for_spec(spec, retry)
         arguments = (_encode_key(key), score, spec, bound, self._keys.repeat_channel, now_ms, seen, int(keeps))
         reply = await self._broker.run_script(scripts.UPSERT_REPEATABLE, keys, arguments)
         if not reply:
@@ -177,7 +177,7 @@ class RepeatablesBroker:
         spec, fired, retry = await self._call("HMGET", self._make_spec_key(key), *HASH_FIELDS)
         if score is None or spec is None:
             return None
-        override = b"" if retry is None else read_override(spec, retry)
+        override = b"" if retry is None else read_override_of_spec(spec, retry)
         return StoredRepeatable(key, read_ms(score), spec, max(0, _read_fire_count(fired or b"0")), override, is_paused)
 
     def _make_spec_key(self, key: str) -> bytes:

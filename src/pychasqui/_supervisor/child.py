@@ -70,7 +70,7 @@ class ChildProcess:
         self.pid = self._process.pid
         self.heard_at = clock.monotonic()
         reader, writer = await asyncio.open_connection(sock=own_end, limit=MAX_LINE_BYTES)
-        self._watching = asyncio.create_task(self._watch(reader, writer))
+        self._watching = asyncio.create_task(self._read_until_exit(reader, writer))
 
     async def wait_until(self, is_true: Callable[[], bool]) -> None:
         """Waits until something about the process has changed so that this is true."""
@@ -86,18 +86,18 @@ class ChildProcess:
     def stop(self) -> None:
         """Asks it to drain; asked again, it ends at once."""
         self.was_stopped = True
-        self._signal(signal.SIGTERM)
+        self._send_signal(signal.SIGTERM)
 
     def kill(self) -> None:
         self.was_killed = True
-        self._signal(signal.SIGKILL)
+        self._send_signal(signal.SIGKILL)
 
-    def _signal(self, number: signal.Signals) -> None:
+    def _send_signal(self, number: signal.Signals) -> None:
         if self._process is not None and self._exit_code is None:
             with suppress(ProcessLookupError):
                 self._process.send_signal(number)
 
-    async def _watch(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _read_until_exit(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         assert self._process is not None
         reading = asyncio.create_task(self._read_messages(reader))
         code = await self._process.wait()
@@ -117,7 +117,7 @@ class ChildProcess:
                 self._handle_message(decode_message(line))
         except (OSError, ValueError, DecodeError) as error:  # a line without an end is a ValueError
             log.error("process %d is not understood, and ends: %s", self.pid, error)
-            self._signal(signal.SIGKILL)
+            self._send_signal(signal.SIGKILL)
 
     def _handle_message(self, message: Message) -> None:
         if isinstance(message, Loaded):
@@ -140,7 +140,7 @@ def describe_exit(code: int) -> str:
     return f"was ended by {name}"
 
 
-def plain_environment() -> dict[str, str]:
+def make_child_environment() -> dict[str, str]:
     """The environment of a worker process: ours, without what is meant for the supervisor alone."""
     own = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", VARIABLE)
     return {name: value for name, value in os.environ.items() if name not in own}

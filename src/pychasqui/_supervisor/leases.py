@@ -78,7 +78,7 @@ class LeaseHolder:
         while True:
             await asyncio.sleep(lease_s / LOOKS_A_LEASE)
             try:
-                is_held = await self._get_broker(lease).hold_lease(
+                is_held = await self._get_broker(lease).renew_lease_of_other(
                     lease.group, lease.consumer_id, lease.lease_ms, least_left_ms
                 )
             except RedisTrouble as error:

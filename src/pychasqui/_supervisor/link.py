@@ -54,7 +54,7 @@ class SupervisorLink:
         with self._sending, contextlib.suppress(OSError):
             self._socket.sendall(encode_message(message))
 
-    def watch(self) -> None:
+    def start_watching(self) -> None:
         threading.Thread(target=self._watch_supervisor, name="chasqui supervisor link", daemon=True).start()
 
     def call_at_supervisor_end(self, end: Callable[[], None], within_s: float) -> None:
@@ -63,7 +63,7 @@ class SupervisorLink:
         self._end, self._end_within_s = end, within_s
 
     def _watch_supervisor(self) -> None:
-        while not self._is_gone(ALIVE_EVERY_S):
+        while not self._has_supervisor_ended(ALIVE_EVERY_S):
             self.send(Alive())
         shutil.rmtree(self.folder, ignore_errors=True)
         if self._end is not None:
@@ -71,7 +71,7 @@ class SupervisorLink:
             time.sleep(self._end_within_s)
         os._exit(1)
 
-    def _is_gone(self, wait_s: float) -> bool:
+    def _has_supervisor_ended(self, wait_s: float) -> bool:
         readable, _, _ = select.select([self._socket], [], [], wait_s)
         try:
             return bool(readable) and not self._socket.recv(4096)

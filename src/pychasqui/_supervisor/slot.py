@@ -19,7 +19,7 @@ STEADY_S = 10.0  # a process that has worked for this long starts again without 
 StartChild = Callable[[], Awaitable[ChildProcess]]
 
 
-def next_pause_s(pause_s: float, worked_for_s: float) -> float:
+def next_restart_pause_s(pause_s: float, worked_for_s: float) -> float:
     """How long to wait before a process is started in the place of one that has died, by the pause before that one."""
     if worked_for_s >= STEADY_S:
         return 0.0
@@ -56,7 +56,7 @@ class Slot:
             await self._pause_before_restart(child)
             child = await self.start()
 
-    def hurry(self) -> None:
+    def end_restart_pause(self) -> None:
         """Ends a pause before a restart."""
         self._hurried.set()
 
@@ -65,7 +65,7 @@ class Slot:
         async with self._replacing:
             old = self.current
             if old is None or not old.is_running:
-                self.hurry()
+                self.end_restart_pause()
                 return True
             successor = await self._start_child()
             await successor.wait_until(lambda: successor.started is not None or not successor.is_running)
@@ -81,7 +81,7 @@ class Slot:
 
     async def _pause_before_restart(self, dead: ChildProcess) -> None:
         worked_for_s = clock.monotonic() - dead.started_at if dead.started is not None else 0.0
-        self._pause_s = next_pause_s(self._pause_s, worked_for_s)
+        self._pause_s = next_restart_pause_s(self._pause_s, worked_for_s)
         log.error(
             "process %d %s; another one starts in %g s", dead.pid, describe_exit(dead.exit_code or 0), self._pause_s
         )

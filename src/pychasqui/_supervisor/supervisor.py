@@ -20,7 +20,7 @@ from typing import Any
 from .._core import clock
 from .._http.server import HttpServer
 from ..errors import CannotServe
-from .child import ChildProcess, describe_exit, plain_environment
+from .child import ChildProcess, describe_exit, make_child_environment
 from .leases import LeaseHolder
 from .memory import MemoryLimit, read_memory_bytes
 from .messages import Credentials, LeaseTaken, Loaded, Message, Started, WantsSuccessor
@@ -58,7 +58,7 @@ class ProcessSupervisor:
     def __init__(self, command: Sequence[str], options: SupervisorOptions) -> None:
         self._command = command
         self._options = options
-        self._slots = [Slot(self._start_child, is_over=self._needs_no_successor) for _ in range(options.processes)]
+        self._slots = [Slot(self._start_child, is_over=self._decide_no_successor) for _ in range(options.processes)]
         self._children: set[ChildProcess] = set()  # all that run
         self._recycled: set[ChildProcess] = set()  # those that a successor is about to replace
         self._leases = LeaseHolder()
@@ -97,7 +97,7 @@ class ProcessSupervisor:
         # The first process shows whether the program can be loaded; if not, one of them says so and not all.
         first = await self._slots[0].start()
         await first.wait_until(lambda: first.is_loaded or not first.is_running)
-        if not first.is_running and self._needs_no_successor(first):
+        if not first.is_running and self._decide_no_successor(first):
             return
         for service in (self._watch_children(), self._replace_all_when_asked(), self._systemd.feed_watchdog()):
             self._start_task(service)
@@ -129,7 +129,7 @@ class ProcessSupervisor:
         async with self._starting:
             try:
                 await child.start(
-                    self._command, plain_environment(), folder=self._folder, serves_pages=self._http is not None
+                    self._command, make_child_environment(), folder=self._folder, serves_pages=self._http is not None
                 )
             except OSError as error:
                 log.error("no process can be started now, another try follows: %s", error)
@@ -161,7 +161,7 @@ class ProcessSupervisor:
         if child.was_stopped and not child.was_killed:
             log.info("process %d %s", child.pid, describe_exit(child.exit_code or 0))
 
-    def _needs_no_successor(self, ended: ChildProcess) -> bool:
+    def _decide_no_successor(self, ended: ChildProcess) -> bool:
         """Whether no process follows one that has ended."""
         code = ended.exit_code or 0
         if self._signals.stop.is_set() or (self._options.is_burst and code == 0):
@@ -195,18 +195,18 @@ class ProcessSupervisor:
         while True:
             await asyncio.sleep(LOOK_EVERY_S)
             for child in list(self._children):
-                self._check_for_hang(child)
+                self._kill_if_hanging(child)
             for slot in self._slots:
-                self._check_memory(slot)
+                self._replace_if_over_memory_limit(slot)
 
-    def _check_for_hang(self, child: ChildProcess) -> None:
+    def _kill_if_hanging(self, child: ChildProcess) -> None:
         """Kills a process that hangs: what holds its interpreter up may never let it go."""
         limit_s, silent_s = self._options.hang_timeout_s, clock.monotonic() - child.heard_at
         if limit_s is not None and silent_s > limit_s and not child.was_killed:
             log.error("process %d has given no sign of life for %.0f s and is killed", child.pid, silent_s)
             child.kill()
 
-    def _check_memory(self, slot: Slot) -> None:
+    def _replace_if_over_memory_limit(self, slot: Slot) -> None:
         limit, child = self._memory_limit, slot.current
         if limit is None or child is None or child.started is None or child in self._recycled:
             return
@@ -261,7 +261,7 @@ class ProcessSupervisor:
         options = self._options
         self._systemd.notify("STOPPING=1")
         for slot in self._slots:
-            slot.hurry()
+            slot.end_restart_pause()
         async with self._starting:
             pass  # a process that is being started is among the others then
         if self._children:
@@ -298,9 +298,9 @@ class ProcessSupervisor:
     def _start_task(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._handle_task_end)
+        task.add_done_callback(self._end_supervisor_if_task_failed)
 
-    def _handle_task_end(self, task: asyncio.Task[None]) -> None:
+    def _end_supervisor_if_task_failed(self, task: asyncio.Task[None]) -> None:
         """A part that has failed, which only a defect can bring about, ends the supervisor."""
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:

@@ -75,7 +75,7 @@ async def run_workers(workers: Sequence[Worker], link: SupervisorLink | None, *,
     """
     systemd = Systemd() if link is None else None
     if link is not None:
-        _follow_supervisor(workers, link)
+        _close_workers_at_supervisor_end(workers, link)
     running = [asyncio.ensure_future(worker.run(handle_signals=True)) for worker in workers]
     beside: list[asyncio.Future[None]] = []
     try:
@@ -89,7 +89,7 @@ async def run_workers(workers: Sequence[Worker], link: SupervisorLink | None, *,
                     systemd.notify("READY=1")
                     beside.append(asyncio.ensure_future(systemd.feed_watchdog()))
                 if until_idle:
-                    beside.append(asyncio.ensure_future(_end_when_idle(workers)))
+                    beside.append(asyncio.ensure_future(_close_workers_when_idle(workers)))
         await asyncio.gather(*running)
     finally:
         for worker in workers:
@@ -110,13 +110,13 @@ async def _wait_until_started(worker: Worker, link: SupervisorLink | None) -> bo
     return True
 
 
-async def _end_when_idle(workers: Sequence[Worker]) -> None:
+async def _close_workers_when_idle(workers: Sequence[Worker]) -> None:
     await asyncio.gather(*(worker.wait_until_idle() for worker in workers))
     for worker in workers:
         worker.shutdown()
 
 
-def _follow_supervisor(workers: Sequence[Worker], link: SupervisorLink) -> None:
+def _close_workers_at_supervisor_end(workers: Sequence[Worker], link: SupervisorLink) -> None:
     """Ends the workers when the supervisor has ended: within a lease, which nothing else would renew if they hang."""
     loop, lease_s = asyncio.get_running_loop(), min(worker.config.lease_ms for worker in workers) / 1000
     draining: set[asyncio.Task[None]] = set()

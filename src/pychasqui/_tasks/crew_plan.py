@@ -17,8 +17,8 @@ from ..worker import Worker
 from .app_options import AppQueueOptions, worker_options
 from .definition import TaskDefinition
 from .dispatch import Dispatcher
-from .lifespan import Lifespan, Middleware, Surroundings, run_lifespan
-from .schedules import Schedule, reconcile
+from .lifespan import Lifespan, Middleware, RunSurroundings, run_lifespan
+from .schedules import Schedule, reconcile_schedules
 from .thread_calls import ThreadCalls
 
 log = logging.getLogger("chasqui.app")
@@ -38,7 +38,7 @@ class AppParts:
 
 
 class CrewPlan:
-    """`async with plan.started() as workers:` makes workers, not started, and ends what they share behind them."""
+    """`async with plan.open_workers() as workers:` makes workers, not started, and ends what they share behind them."""
 
     def __init__(
         self,
@@ -58,19 +58,19 @@ class CrewPlan:
         self._wanted = wanted
 
     @asynccontextmanager
-    async def started(self) -> AsyncIterator[list[Worker]]:
+    async def open_workers(self) -> AsyncIterator[list[Worker]]:
         """Loads the app, reconciles its schedules, begins its lifespan, and makes a worker for each queue."""
         parts = self._load()
         if not parts.definitions:
             raise InvalidArgument("the app has no tasks: name the modules that have them in App(modules=[...])")
         names = self._choose_queue_names(parts)
         for schedule in parts.schedules:
-            schedule.data()  # raises here, and not in the background
+            schedule.make_data()  # raises here, and not in the background
         thread_calls = ThreadCalls(self._threads)
         again = (
             None
-            if await self._try_reconcile(parts, names)
-            else asyncio.ensure_future(self._retry_reconcile(parts, names))
+            if await self._try_reconcile_schedules(parts, names)
+            else asyncio.ensure_future(self._retry_reconciling_schedules(parts, names))
         )
         try:
             async with run_lifespan(parts.lifespan, parts.middlewares) as surroundings:
@@ -83,22 +83,24 @@ class CrewPlan:
             if again is not None:
                 again.cancel()
 
-    async def _try_reconcile(self, parts: AppParts, names: list[str]) -> bool:
+    async def _try_reconcile_schedules(self, parts: AppParts, names: list[str]) -> bool:
         try:
             for name in names:
                 async with self._make_queue(name) as queue:
-                    await reconcile(queue, parts.name, [one for one in parts.schedules if one.definition.queue == name])
+                    await reconcile_schedules(
+                        queue, parts.name, [one for one in parts.schedules if one.definition.queue == name]
+                    )
         except RedisTrouble as error:
             log.warning("the schedules cannot be stored, the next attempt is in %g s: %s", RECONCILE_AGAIN_S, error)
             return False
         return True
 
-    async def _retry_reconcile(self, parts: AppParts, names: list[str]) -> None:
+    async def _retry_reconciling_schedules(self, parts: AppParts, names: list[str]) -> None:
         """Workers wait for Redis when they start, and so do the schedules."""
         is_done = False
         while not is_done:
             await asyncio.sleep(RECONCILE_AGAIN_S)
-            is_done = await self._try_reconcile(parts, names)
+            is_done = await self._try_reconcile_schedules(parts, names)
 
     def _choose_queue_names(self, parts: AppParts) -> list[str]:
         known = sorted({*(definition.queue for definition in parts.definitions), *self._options.by_queue})
@@ -110,7 +112,7 @@ class CrewPlan:
         position: int,
         definitions: list[TaskDefinition],
         thread_calls: ThreadCalls,
-        surroundings: Surroundings,
+        surroundings: RunSurroundings,
     ) -> Worker:
         options = worker_options(self._options, name)
         if "store_results" not in options:

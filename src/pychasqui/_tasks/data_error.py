@@ -13,7 +13,7 @@ _WITH_VALUE = re.compile(r"^(Invalid enum value|Invalid value|Object contains un
 MAX_PROBLEM_CHARS = 500
 
 
-class Misfit(NamedTuple):
+class DataMismatch(NamedTuple):
     """Where data does not fit, and why."""
 
     path: str  # begins with $, which stands for all of the data
@@ -27,7 +27,7 @@ class Misfit(NamedTuple):
         return f"{self.path.removeprefix('$.')}: {self.problem}"[:MAX_PROBLEM_CHARS]
 
 
-def read_msgspec_error(error: msgspec.ValidationError) -> Misfit:
+def read_msgspec_error(error: msgspec.ValidationError) -> DataMismatch:
     """Reads msgspec's message."""
     found = _AT.match(str(error))
     problem, path = (found[1], found[2]) if found else (str(error), "$")
@@ -36,11 +36,11 @@ def read_msgspec_error(error: msgspec.ValidationError) -> Misfit:
     problem = _WITH_VALUE.sub(r"\1", problem)
     missing = _MISSING.match(problem)
     if missing:
-        return Misfit(f"{path}.{missing[1]}", "is missing")
-    return Misfit(path, problem)
+        return DataMismatch(f"{path}.{missing[1]}", "is missing")
+    return DataMismatch(path, problem)
 
 
-def read_pydantic_error(error: Any, field_names: frozenset[str]) -> Misfit:
+def read_pydantic_error(error: Any, field_names: frozenset[str]) -> DataMismatch:
     """Reads pydantic's first error. Keys of dicts are values, and are not shown."""
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
     path = "$"
@@ -50,6 +50,6 @@ def read_pydantic_error(error: Any, field_names: frozenset[str]) -> Misfit:
         else:
             path += f".{step}" if step in field_names else "[...]"
     if first["type"] == "missing":
-        return Misfit(path, "is missing")
+        return DataMismatch(path, "is missing")
     own = {"value_error": "a validator raised ValueError", "assertion_error": "a validator raised AssertionError"}
-    return Misfit(path, own.get(first["type"], first["msg"]))
+    return DataMismatch(path, own.get(first["type"], first["msg"]))

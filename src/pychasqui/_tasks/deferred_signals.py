@@ -23,7 +23,7 @@ SIGNALS = tuple(int(getattr(signal, name)) for name in NAMES if hasattr(signal, 
 class DeferredSignals:
     """For the main thread: no other runs handlers.
 
-    `arrived` has the signals that wait for deliver(); `on_arrival` is called at each.
+    `arrived` has the signals that wait for run_arrived_handlers(); `on_arrival` is called at each.
     """
 
     __slots__ = ("_fd_before", "_on_arrival", "_replaced", "arrived")
@@ -51,7 +51,7 @@ class DeferredSignals:
         """Has a byte written there at each signal: the system may pass it to a thread that runs no handlers."""
         self._fd_before = set_wakeup_fd(fd, warn_on_full_buffer=False)
 
-    def deliver(self) -> None:
+    def run_arrived_handlers(self) -> None:
         """Runs the handlers of the signals that have arrived. What they raise is raised here."""
         fd = None if self._fd_before is None else set_wakeup_fd(self._fd_before)
         self._restore_handlers()

@@ -14,10 +14,10 @@ import msgspec
 from .._core.cached_property import cached_property
 from .._core.checks import check_job_name, check_queue_name
 from ..errors import InvalidArgument, InvalidData, InvalidType
-from .pydantic_types import DataMisfit
+from .pydantic_types import DataMismatchError
 from .send_options import check_task_options, make_add_options
 from .signature import Arguments, Parameters, Signature, read_parameters
-from .travel import SCALARS, read_as, to_wire
+from .wire_values import SCALARS, convert_to_type, to_wire
 
 LONGEST_PLAIN_ID = 200
 DEFAULT_QUEUE = "default"
@@ -65,7 +65,7 @@ class TaskDefinition:
         return (self.name, *self.aliases)
 
     @property
-    def position(self) -> str:
+    def source_position(self) -> str:
         code = getattr(inspect.unwrap(self.function), "__code__", None)
         return "" if code is None else f"{code.co_filename}, line {code.co_firstlineno}"
 
@@ -80,7 +80,7 @@ class TaskDefinition:
 
     # Sending --------------------------------------------------------------------------------------------------------
 
-    def unique_id(self, data: Mapping[str, Any]) -> str:
+    def make_unique_id(self, data: Mapping[str, Any]) -> str:
         """The job id of unique_by: charge(order_id=17); hashed if it is long."""
         defaults = {one.name: one.default for one in self.parameters.all if one.default is not one.empty}
         values = {name: data[name] if name in data else to_wire(defaults[name]) for name in self.unique_by}
@@ -95,16 +95,16 @@ class TaskDefinition:
 
     # Running --------------------------------------------------------------------------------------------------------
 
-    def read(self, data: Any) -> Arguments:
+    def read_arguments(self, data: Any) -> Arguments:
         """The arguments of a run; data that does not fit goes through the upgrade first. Raises InvalidData."""
         try:
             return self.signature.read(data)
-        except DataMisfit as error:
+        except DataMismatchError as error:
             if not self.upgrades:
                 raise InvalidData(f"task {self.name!r}: {error}") from None
-            return self._read_upgraded(data, error)
+            return self._upgrade_and_read_arguments(data, error)
 
-    def _read_upgraded(self, data: Any, first: DataMisfit) -> Arguments:
+    def _upgrade_and_read_arguments(self, data: Any, first: DataMismatchError) -> Arguments:
         before = f"task {self.name!r}: {first}"
         try:
             upgraded = self.upgrades[0](dict(data or {}))
@@ -112,7 +112,7 @@ class TaskDefinition:
             raise InvalidData(f"{before}; its upgrade raised {type(error).__name__}") from error
         try:
             return self.signature.read(upgraded)
-        except DataMisfit as error:
+        except DataMismatchError as error:
             raise InvalidData(f"{before}; after its upgrade: {error}") from None
 
     def read_result(self, result: Any) -> Any:
@@ -131,7 +131,7 @@ class TaskDefinition:
         if survey.mentions_pydantic:
             reader = PydanticReader(annotation, frozenset(annotation), survey.field_names)
             return lambda result: reader.read({"result": result})["result"]
-        return lambda result: read_as(self.signature.returns, result)
+        return lambda result: convert_to_type(self.signature.returns, result)
 
 
 def define_task(

@@ -17,10 +17,10 @@ from ..job import Job
 from .current import running_job
 from .definition import TaskDefinition
 from .injection import InjectionPlan, OneGenerator, close_dependencies, make_yields_twice_error
-from .lifespan import Middleware, Surroundings
-from .pydantic_types import DataMisfit
+from .lifespan import Middleware, RunSurroundings
+from .pydantic_types import DataMismatchError
 from .results import pack_result
-from .travel import SCALARS
+from .wire_values import SCALARS
 
 log = logging.getLogger("chasqui.tasks")
 
@@ -43,7 +43,7 @@ class Dispatcher:
         self,
         definitions: Iterable[TaskDefinition],
         thread_calls: RunsFunctions,
-        surroundings: Surroundings,
+        surroundings: RunSurroundings,
         *,
         stores_results: bool,
     ) -> None:
@@ -62,7 +62,7 @@ class Dispatcher:
 
 
 def _make_runner(
-    definition: TaskDefinition, thread_calls: RunsFunctions, surroundings: Surroundings, stores_results: bool
+    definition: TaskDefinition, thread_calls: RunsFunctions, surroundings: RunSurroundings, stores_results: bool
 ) -> RunTask:
     plan = InjectionPlan(f"task {definition.name!r}", definition.function, surroundings.constants)
     if plan.is_constant:
@@ -81,7 +81,7 @@ def _make_runner(
 def _make_plain_runner(
     definition: TaskDefinition, thread_calls: RunsFunctions, constants: Mapping[str, Any]
 ) -> RunTask:
-    read, names, read_values = definition.read, definition.signature.names, definition.signature.read_values
+    read, names, read_values = definition.read_arguments, definition.signature.names, definition.signature.read_values
     function = partial(definition.function, **constants) if constants else definition.function
     warn_once = _UnknownKeys(definition.name)
 
@@ -90,7 +90,7 @@ def _make_plain_runner(
         data = job.data
         try:
             values = read_values(data)  # type: ignore[misc]
-        except DataMisfit:
+        except DataMismatchError:
             values = read(data).args  # raises InvalidData, or goes through the upgrade
         if data and not names.issuperset(data):
             warn_once(data.keys() - names)
@@ -114,7 +114,7 @@ def _make_plain_runner(
 
 
 def _make_generator_runner(definition: TaskDefinition, dependency: OneGenerator) -> RunTask:
-    read, names, read_values = definition.read, definition.signature.names, definition.signature.read_values
+    read, names, read_values = definition.read_arguments, definition.signature.names, definition.signature.read_values
     make, is_async, name, constants = dependency
     function = partial(definition.function, **constants) if constants else definition.function
     warn_once = _UnknownKeys(definition.name)
@@ -124,7 +124,7 @@ def _make_generator_runner(definition: TaskDefinition, dependency: OneGenerator)
         data = job.data
         try:
             values = read_values(data)  # type: ignore[misc]
-        except DataMisfit:
+        except DataMismatchError:
             values = read(data).args
         if data and not names.issuperset(data):
             warn_once(data.keys() - names)
@@ -145,7 +145,7 @@ def _make_generator_runner(definition: TaskDefinition, dependency: OneGenerator)
 
 
 def _make_injecting_runner(definition: TaskDefinition, thread_calls: RunsFunctions, plan: InjectionPlan) -> RunTask:
-    read, function, names = definition.read, definition.function, definition.signature.names
+    read, function, names = definition.read_arguments, definition.function, definition.signature.names
     warn_once, is_async = _UnknownKeys(definition.name), definition.is_async
 
     async def run_with_dependencies(job: Job) -> Any:
@@ -154,7 +154,7 @@ def _make_injecting_runner(definition: TaskDefinition, thread_calls: RunsFunctio
             warn_once(job.data.keys() - names)
         opened: list[Any] = []
         try:
-            kwargs.update(await plan.open(opened))
+            kwargs.update(await plan.open_dependencies(opened))
             if is_async:
                 result = await function(*args, **kwargs)
             else:

@@ -38,13 +38,13 @@ class InjectionPlan:
         self._constants = constants
         self._provisions: list[Provision] = []
         self._seen: list[Provider] = []
-        self._wanted = self._find_needs(function, is_task=True)
+        self._wanted = self._find_providers(function, is_task=True)
         # by parameter, for each job the same: values of the lifespan
         self.constants = {name: constants[one] for name, one in self._wanted.items() if one in constants}
         self.is_constant = not self._provisions
         self.one_generator = self._find_one_generator()
 
-    def _find_needs(self, function: Callable[..., Any], *, is_task: bool = False) -> dict[str, Provider]:
+    def _find_providers(self, function: Callable[..., Any], *, is_task: bool = False) -> dict[str, Provider]:
         needs: dict[str, Provider] = {}
         for one in inspect.signature(function).parameters.values():
             if isinstance(one.default, Injected):
@@ -63,7 +63,7 @@ class InjectionPlan:
         if provider in self._seen:
             raise InvalidArgument(f"{self._what}: {getattr(provider, '__name__', provider)} depends on itself")
         self._seen.append(provider)
-        self._provisions.append(Provision(provider, self._find_needs(provider)))
+        self._provisions.append(Provision(provider, self._find_providers(provider)))
 
     def _find_one_generator(self) -> OneGenerator | None:
         if len(self._provisions) != 1 or len(self._wanted) != len(self.constants) + 1:
@@ -76,7 +76,7 @@ class InjectionPlan:
         (name,) = self._wanted.keys() - self.constants.keys()
         return OneGenerator(partial(provider, **given) if given else provider, is_async, name, self.constants)
 
-    async def open(self, opened: list[Any]) -> dict[str, Any]:
+    async def open_dependencies(self, opened: list[Any]) -> dict[str, Any]:
         """Makes the values by parameter; `opened` gets what close() has to end."""
         values: dict[Provider, Any] = dict(self._constants)
         for provider, needs in self._provisions:

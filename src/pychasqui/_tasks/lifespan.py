@@ -16,7 +16,7 @@ Lifespan = Callable[[], AsyncIterator[Any]]
 
 
 @dataclass(frozen=True)
-class Surroundings:
+class RunSurroundings:
     """What every task of a process has around it."""
 
     middlewares: tuple[Middleware, ...] = ()
@@ -24,14 +24,16 @@ class Surroundings:
 
 
 @asynccontextmanager
-async def run_lifespan(lifespan: Lifespan | None, middlewares: tuple[Middleware, ...]) -> AsyncIterator[Surroundings]:
+async def run_lifespan(
+    lifespan: Lifespan | None, middlewares: tuple[Middleware, ...]
+) -> AsyncIterator[RunSurroundings]:
     """Runs the first half of the lifespan, and the second half at the end."""
     if lifespan is None:
-        yield Surroundings(middlewares)
+        yield RunSurroundings(middlewares)
         return
     generator = lifespan()
     state = await anext(generator)
     try:
-        yield Surroundings(middlewares, {lifespan: state})
+        yield RunSurroundings(middlewares, {lifespan: state})
     finally:
         await close_dependencies([generator], None)

@@ -69,12 +69,12 @@ class Portal:
         # A thread that is inside another call is in a signal handler of the user's.
         if self._is_exiting or thread_id in self._calls:
             return _run_in_own_loop(make, holder)
-        call = _PortalCall(make, self._release_caller)
+        call = _PortalCall(make, self._wake_caller_of_ended)
         if thread_id == threading.main_thread().ident:
-            with DeferredSignals(partial(self._interrupt_call, call)) as signals:
-                self._wait_for_call(thread_id, call, holder, signals)
+            with DeferredSignals(partial(self._wake_caller_for_signals, call)) as signals:
+                self._run_loop_or_wait_until_ended(thread_id, call, holder, signals)
         else:  # no handler runs here
-            self._wait_for_call(thread_id, call, holder, None)
+            self._run_loop_or_wait_until_ended(thread_id, call, holder, None)
         result: T = call.take_result()
         return result
 
@@ -84,7 +84,7 @@ class Portal:
 
     # A call's way ---------------------------------------------------------------------------------------------------
 
-    def _wait_for_call(
+    def _run_loop_or_wait_until_ended(
         self, thread_id: int, call: _PortalCall, holder: Closable, signals: DeferredSignals | None
     ) -> None:
         try:
@@ -114,7 +114,7 @@ class Portal:
         if is_first:  # outside the lock: it is a system call
             loop.call_soon_threadsafe(self._start_calls)
 
-    def _interrupt_call(self, call: _PortalCall) -> None:
+    def _wake_caller_for_signals(self, call: _PortalCall) -> None:
         """Makes the caller in the main thread look for signals; called by a signal handler there."""
         call.wake_up()
         if (loop := self._loop) is not None:
@@ -125,8 +125,8 @@ class Portal:
         """Runs the user's handlers, while another caller may run the loop."""
         with self._lock:
             call.can_run = False
-            self._hand_over(call)
-        signals.deliver()
+            self._let_other_caller_run_loop(call)
+        signals.run_arrived_handlers()
         with self._lock:
             call.can_run = True
             self._runner = self._runner or call
@@ -135,7 +135,7 @@ class Portal:
         loop = self._loop
         assert loop is not None
         if loop.time() - self._paused_at > IDLE_S:
-            loop.read_arrived()  # and no more: a signal may have ended this turn
+            loop.run_one_turn()  # and no more: a signal may have ended this turn
         else:
             self._start_calls()
             loop.run_forever()
@@ -144,18 +144,18 @@ class Portal:
     def _remove_call(self, thread_id: int, call: _PortalCall) -> None:
         with self._lock:
             self._calls.pop(thread_id, None)
-            self._hand_over(call)
+            self._let_other_caller_run_loop(call)
             if not call.is_ended:
-                self._cancel_abandoned(call)
+                self._cancel_abandoned_call(call)
 
-    def _cancel_abandoned(self, call: _PortalCall) -> None:
+    def _cancel_abandoned_call(self, call: _PortalCall) -> None:
         """Its caller was interrupted: the next caller ends it, or the close of the portal."""
         with suppress(ValueError):
             self._inbox.remove(call)
         if self._loop is not None:
             self._loop.call_soon_threadsafe(call.cancel)
 
-    def _hand_over(self, call: _PortalCall) -> None:
+    def _let_other_caller_run_loop(self, call: _PortalCall) -> None:
         """If this call's thread runs the loop, lets another run it. The lock is held, and the loop does not run."""
         if self._runner is call:
             self._runner = None
@@ -179,7 +179,7 @@ class Portal:
         if main is not None:
             main.wake_up()
 
-    def _release_caller(self, call: _PortalCall) -> None:
+    def _wake_caller_of_ended(self, call: _PortalCall) -> None:
         """A call has its result: its caller shall leave."""
         if self._runner is call and self._loop is not None:
             self._loop.stop()
@@ -188,14 +188,14 @@ class Portal:
 
     # Its end, and forks ---------------------------------------------------------------------------------------------
 
-    def _close(self) -> None:
+    def _close_holders_and_loop(self) -> None:
         """Closes the holders and the loop. The lock is held, and there are no calls."""
         loop, holders = self._loop, list(self._holders)
         if loop is None or asyncio._get_running_loop() is not None:
             return
         self._loop = None
         self._holders.clear()
-        loop.read_arrived()  # also a stop of the loop that a signal has left behind
+        loop.run_one_turn()  # also a stop of the loop that a signal has left behind
         with suppress(TimeoutError):
             loop.run_until_complete(asyncio.wait_for(_close_holders(holders), CLOSING_S))
         loop.close()
@@ -204,13 +204,13 @@ class Portal:
         self._is_exiting = True
         with self._lock:
             if not self._calls:
-                self._close()
+                self._close_holders_and_loop()
 
     def before_fork(self) -> None:
         self._lock.acquire()
         self._is_forking = True
         if not self._calls:
-            self._close()
+            self._close_holders_and_loop()
 
     def after_fork_in_parent(self) -> None:
         self._is_forking = False
@@ -218,7 +218,7 @@ class Portal:
 
     def after_fork_in_child(self) -> None:
         if self._loop is not None:
-            self._loop.leave_to_parent()
+            self._loop.abandon_in_child()
         self._left_behind += [self._loop, self._inbox, self._calls, self._holders]
         self._reset_state()
 

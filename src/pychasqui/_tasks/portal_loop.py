@@ -30,7 +30,7 @@ class _Poller(selectors.DefaultSelector):
         self._skips = 0
         return super().select(timeout)
 
-    def poll_next_time(self) -> None:
+    def poll_in_next_turn(self) -> None:
         self._skips = MOST_SKIPS
 
 
@@ -58,9 +58,9 @@ class PortalLoop(asyncio.SelectorEventLoop):
             self._signals.recv(4096)
         self._on_signal()
 
-    def read_arrived(self) -> None:
+    def run_one_turn(self) -> None:
         """Runs one turn: reads what has come while nobody ran the loop, such as the end of a connection."""
-        self._poller.poll_next_time()
+        self._poller.poll_in_next_turn()
         self.call_soon(self.stop)
         self.run_forever()
 
@@ -78,7 +78,7 @@ class PortalLoop(asyncio.SelectorEventLoop):
         except RuntimeError:
             return socket.getaddrinfo(host, port, **options)
 
-    def leave_to_parent(self) -> None:
+    def abandon_in_child(self) -> None:
         """In the child of a fork: nothing that ends here may change what the parent waits for.
 
         Parent and child share the kernel's list of watched sockets, which would lose a socket that is closed here. So

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..errors import InvalidArgument
-from .data_error import Misfit, read_pydantic_error
+from .data_error import DataMismatch, read_pydantic_error
 
 _MODULES = ("pydantic", "pydantic_core", "annotated_types")
 
@@ -83,14 +83,14 @@ class PydanticReader:
         try:
             found: dict[str, Any] = self._adapter.validate_python(data)
         except ValidationError as error:
-            raise DataMisfit(read_pydantic_error(error, self._field_names)) from None
+            raise DataMismatchError(read_pydantic_error(error, self._field_names)) from None
         return found
 
 
-class DataMisfit(Exception):
+class DataMismatchError(Exception):
     """Data does not fit a signature. Never leaves the package."""
 
-    def __init__(self, misfit: Misfit) -> None:
+    def __init__(self, misfit: DataMismatch) -> None:
         super().__init__(str(misfit))
         self.misfit = misfit
 

@@ -9,8 +9,8 @@ import msgspec
 from ..errors import DecodeError
 from .data_error import read_msgspec_error
 from .definition import TaskDefinition
-from .pydantic_types import DataMisfit
-from .travel import SCALARS, to_wire
+from .pydantic_types import DataMismatchError
+from .wire_values import SCALARS, to_wire
 
 
 def pack_result(result: Any) -> Any:
@@ -29,6 +29,6 @@ def read_result(definition: TaskDefinition, job_id: str, value: Any) -> Any:
         return definition.read_result(value)
     except msgspec.ValidationError as error:
         problem = str(read_msgspec_error(error))
-    except DataMisfit as error:
+    except DataMismatchError as error:
         problem = str(error)
     raise DecodeError(f"the result of job {job_id[:100]!r} of task {definition.name!r} does not fit: {problem}")

@@ -35,7 +35,7 @@ class Schedule:
     key: str
     missed_fires: MissedFiresPolicy
 
-    def data(self) -> dict[str, Any]:
+    def make_data(self) -> dict[str, Any]:
         """The data of its jobs; raises InvalidArgument if the arguments do not fit."""
         try:
             return self.definition.signature.pack_by_name(self.given)
@@ -53,13 +53,13 @@ class Schedule:
             raise InvalidArgument(f"the schedule {self.key!r}: {error}") from None
 
 
-def schedule_key(app_name: str, task_name: str, key: str | None, pattern: RepeatPattern) -> str:
+def make_schedule_key(app_name: str, task_name: str, key: str | None, pattern: RepeatPattern) -> str:
     every, cron = f"every {pattern.interval_ms}", f"{pattern.expression} {pattern.tz or 'UTC'}"
     own = (every if pattern.kind == "every" else cron) if key is None else key
     return f"{app_name}/{task_name}/{own}"
 
 
-async def reconcile(queue: Queue, app_name: str, schedules: Iterable[Schedule]) -> None:
+async def reconcile_schedules(queue: Queue, app_name: str, schedules: Iterable[Schedule]) -> None:
     """Makes the repeatables of this app in this queue those that are declared. Writes only what differs."""
     wanted = {schedule.key: schedule for schedule in schedules}
     there = [meta.key for meta in await queue.repeatables.page(MOST_SCHEDULES) if meta.key.startswith(f"{app_name}/")]
@@ -67,7 +67,7 @@ async def reconcile(queue: Queue, app_name: str, schedules: Iterable[Schedule]) 
         await queue.repeatables.remove(key)
         log.info("schedule %r of queue %s is declared no longer, and removed", key, queue.name)
     for key, schedule in wanted.items():
-        data, options = schedule.data(), merge_call_options(schedule.definition, {})
+        data, options = schedule.make_data(), merge_call_options(schedule.definition, {})
         retry = {name: options.get(name) for name in ("attempts", "backoff")}
         stored = await queue.repeatables.get(key) if key in there else None
         if stored is not None and _is_as_declared(stored, schedule, data, retry):

@@ -15,10 +15,10 @@ from typing import Any, NamedTuple, NoReturn
 import msgspec
 
 from ..errors import InvalidArgument, printable
-from .data_error import Misfit, read_msgspec_error
-from .pydantic_types import AnnotationSurvey, DataMisfit, PydanticReader
-from .travel import SCALARS, find_untravelled, reader_for, to_wire
-from .untravelled_data import find_untravelled_value
+from .data_error import DataMismatch, read_msgspec_error
+from .pydantic_types import AnnotationSurvey, DataMismatchError, PydanticReader
+from .unencodable_data import find_unencodable_value
+from .wire_values import SCALARS, find_unsupported_type, make_struct_reader, to_wire
 
 _IMMUTABLE = SCALARS | {tuple, frozenset}
 
@@ -44,7 +44,7 @@ def read_parameters(task_name: str, function: Callable[..., Any], is_injected: C
     for one in found:
         if one.kind in (one.VAR_POSITIONAL, one.VAR_KEYWORD):
             raise InvalidArgument(
-                f"task {task_name!r} takes {_stars(one)}{one.name}, which cannot be checked: "
+                f"task {task_name!r} takes {_star_prefix(one)}{one.name}, which cannot be checked: "
                 "name each parameter, or take a list or a dict"
             )
     if "self" in inspect.signature(function).parameters:
@@ -108,7 +108,7 @@ class Signature:
             self.read = self._read_by_pydantic
         else:
             self._struct = self._make_struct(annotations)
-            self._convert = reader_for(self._struct, annotations.values())
+            self._convert = make_struct_reader(self._struct, annotations.values())
             self.read = self._read_in_order if parameters.are_positional else self._read_by_name
             self._check = self._read_struct
             if parameters.are_positional:
@@ -116,7 +116,7 @@ class Signature:
 
     # Sending --------------------------------------------------------------------------------------------------------
 
-    def pack(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    def pack_arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         """Returns the data of a call; raises InvalidArgument that names task, parameter and path."""
         if kwargs or len(args) > len(self._positional):
             data = self._bind_arguments(args, kwargs)
@@ -128,7 +128,7 @@ class Signature:
                 break
         try:
             self._check(data)
-        except DataMisfit as error:
+        except DataMismatchError as error:
             raise InvalidArgument(f"{self._task_name}: {error.misfit.describe_for_caller()}") from None
         return data
 
@@ -138,9 +138,9 @@ class Signature:
         data = self._to_wire(dict(given))
         try:
             self._check(data)
-        except DataMisfit as error:
+        except DataMismatchError as error:
             raise InvalidArgument(f"{self._task_name}: {error.misfit.describe_for_caller()}") from None
-        self.refuse_untravelled(data)
+        self.refuse_unencodable(data)
         return data
 
     def _bind_arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
@@ -169,13 +169,13 @@ class Signature:
         try:
             packed: dict[str, Any] = to_wire(data)
         except (TypeError, ValueError, RecursionError):
-            self.refuse_untravelled(data)
+            self.refuse_unencodable(data)
             raise
         return packed
 
-    def refuse_untravelled(self, data: Mapping[str, Any]) -> None:
+    def refuse_unencodable(self, data: Mapping[str, Any]) -> None:
         """Raises InvalidArgument if a value cannot be encoded; names task, parameter and path."""
-        misfit = find_untravelled_value(data)
+        misfit = find_unencodable_value(data)
         if misfit is not None:
             raise InvalidArgument(f"{self._task_name}: {misfit.describe_for_caller()}") from None
 
@@ -185,7 +185,7 @@ class Signature:
         try:
             return self._convert({} if data is None else data)
         except msgspec.ValidationError as error:
-            raise DataMisfit(read_msgspec_error(error)) from None
+            raise DataMismatchError(read_msgspec_error(error)) from None
 
     def _read_values(self, data: Any) -> tuple[Any, ...]:
         return _astuple(self._read_struct(data))
@@ -199,7 +199,7 @@ class Signature:
 
     def _read_by_pydantic(self, data: Any) -> Arguments:
         if not isinstance(data, dict | None):
-            raise DataMisfit(Misfit("$", f"Expected a map of parameters, got `{type(data).__name__}`"))
+            raise DataMismatchError(DataMismatch("$", f"Expected a map of parameters, got `{type(data).__name__}`"))
         return self._split_positional_only(self._reader.read({} if data is None else data))
 
     def _split_positional_only(self, values: dict[str, Any]) -> Arguments:
@@ -212,10 +212,10 @@ class Signature:
         fields: list[Any] = []
         for one in self._parameters.all:
             annotation = annotations[one.name]
-            problem = find_untravelled(annotation)
+            problem = find_unsupported_type(annotation)
             if problem:
                 raise InvalidArgument(f"task {self._task_name!r}: {one.name}: {problem}")
-            fields.append((one.name, annotation, *_default_of(one)))
+            fields.append((one.name, annotation, *_default_as_tuple(one)))
         return msgspec.defstruct("Arguments", fields, kw_only=True)
 
     def _name_task_in_errors(self, make: Callable[[], Any]) -> Any:
@@ -228,7 +228,7 @@ class Signature:
 _astuple = msgspec.structs.astuple
 
 
-def _default_of(parameter: inspect.Parameter) -> tuple[Any, ...]:
+def _default_as_tuple(parameter: inspect.Parameter) -> tuple[Any, ...]:
     default = parameter.default
     if default is parameter.empty:
         return ()
@@ -243,5 +243,5 @@ def _read_type_hints(task_name: str, function: Callable[..., Any]) -> dict[str, 
         raise InvalidArgument(f"task {task_name!r}: its annotations cannot be read: {reason}") from None
 
 
-def _stars(parameter: inspect.Parameter) -> str:
+def _star_prefix(parameter: inspect.Parameter) -> str:
     return "**" if parameter.kind is parameter.VAR_KEYWORD else "*"

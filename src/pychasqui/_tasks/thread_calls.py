@@ -60,14 +60,14 @@ class ThreadCalls:
                 if not self._delivery_is_due:
                     self._delivery_is_due = True
                     with suppress(RuntimeError):  # the loop is closed, nobody waits any more
-                        call.loop.call_soon_threadsafe(self._deliver)
+                        call.loop.call_soon_threadsafe(self._wake_callers_of_ended)
             del call
 
-    def _deliver(self) -> None:
+    def _wake_callers_of_ended(self) -> None:
         """Runs in the loop: wakes all whose function has ended."""
         self._delivery_is_due = False  # before the first look: a call that ends after it schedules another delivery
         while self._ended:
-            self._ended.popleft().deliver()
+            self._ended.popleft().wake_caller()
 
 
 class _ThreadCall:
@@ -108,7 +108,7 @@ class _ThreadCall:
                     raise
                 self._waiter = self.loop.create_future()
 
-    def deliver(self) -> None:
+    def wake_caller(self) -> None:
         self._is_delivered = True
         if not self._waiter.done():
             self._waiter.set_result(None)

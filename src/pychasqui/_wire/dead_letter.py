@@ -25,7 +25,7 @@ from .._core.failure import Failure
 from .._core.limits import MAX_ERROR_CHARS, MAX_TRACEBACK_CHARS, MAX_U32
 from ..errors import DecodeError
 from .entry import ENVELOPE, NAME, Entry, decode_name
-from .envelope import decode_envelope, encode_envelope, without_expiry
+from .envelope import decode_envelope, encode_envelope, remove_expiry
 from .lenient import LATEST_MS, read_entry_id, read_int, read_pairs, read_text
 from .msgpack import decode_data
 
@@ -66,7 +66,7 @@ class DeadJob:
         """The envelope of a first run, with the same data or other; raises DecodeError."""
         old = decode_envelope(self.payload)
         payload = old.payload if data is None else data
-        return encode_envelope(old.id, payload, old.created_at_ms, 0, old.retry, without_expiry(old.extras))
+        return encode_envelope(old.id, payload, old.created_at_ms, 0, old.retry, remove_expiry(old.extras))
 
 
 def encode_dead_letter(job: Delivery, reason: str, failure: Failure | None, runs: int, worker: str) -> list[bytes]:
@@ -75,12 +75,12 @@ def encode_dead_letter(job: Delivery, reason: str, failure: Failure | None, runs
     envelope = encode_envelope(job.id, job.payload, job.created_at_ms, attempt, job.retry, job.extras)
     # hot: 0.3 us less than a list that grows word by word
     name = (NAME, job.name.encode()) if job.name else ()
-    error = () if failure is None else _error_fields(failure)
+    error = () if failure is None else _encode_error_fields(failure)
     head = (b"source_id", job.entry_id, b"reason", reason.encode(), b"attempts", b"%d" % runs)
     return [ENVELOPE, envelope, *name, *head, *error, b"worker", worker.encode()]
 
 
-def _error_fields(failure: Failure) -> tuple[bytes, ...]:
+def _encode_error_fields(failure: Failure) -> tuple[bytes, ...]:
     kind, text = _cut_text(failure.error_type, MAX_TYPE_CHARS), _cut_text(failure.text, MAX_ERROR_CHARS)
     return b"error_type", kind, b"error", text, b"traceback", _cut_text(failure.traceback(), MAX_TRACEBACK_CHARS)
 
@@ -106,7 +106,7 @@ def read_dead_letter(entry: Entry) -> DeadJob:
     """Reads any entry of the dead letters. Texts are cut; the payload is not, because it is the job itself."""
     fields = read_pairs(entry[1])
 
-    def text(name: bytes) -> str | None:
+    def read_text_field(name: bytes) -> str | None:
         return read_text(fields.get(name))
 
     payload = fields.get(ENVELOPE, b"")
@@ -116,22 +116,22 @@ def read_dead_letter(entry: Entry) -> DeadJob:
         job_id = None
     return DeadJob(
         dlq_id=entry[0].decode(),
-        source_id=text(b"source_id") or "",
-        reason=text(b"reason") or "",
+        source_id=read_text_field(b"source_id") or "",
+        reason=read_text_field(b"reason") or "",
         name=decode_name(fields.get(NAME)),
         job_id=job_id,
         attempts=read_int(fields.get(b"attempts")),
-        detail=text(b"detail"),
-        error_type=text(b"error_type"),
-        error=text(b"error"),
-        traceback=text(b"traceback"),
-        worker=text(b"worker"),
+        detail=read_text_field(b"detail"),
+        error_type=read_text_field(b"error_type"),
+        error=read_text_field(b"error"),
+        traceback=read_text_field(b"traceback"),
+        worker=read_text_field(b"worker"),
         payload=payload,
         words=tuple(entry[1]) if isinstance(entry[1], list) else (),
     )
 
 
-def write_dead_letter(letter: DeadJob) -> list[bytes]:
+def encode_letter_as_read(letter: DeadJob) -> list[bytes]:
     """Writes a letter that was read before, as it was; one that was changed since, from its attributes."""
     if letter.words and read_dead_letter([letter.dlq_id.encode(), list(letter.words)]) == letter:
         return list(letter.words)

@@ -21,13 +21,13 @@ ULID_CHARS = 26
 _ENTRY_ID = re.compile(rb"[0-9]{1,20}-[0-9]{1,20}")
 
 
-def read_fields(fields: list[Any]) -> tuple[bytes, bytes | None, bool]:
+def read_job_fields(fields: list[Any]) -> tuple[bytes, bytes | None, bool]:
     """Returns the envelope, the name and whether there is a u; raises if there is no envelope."""
     pairs = dict(zip(fields[::2], fields[1::2], strict=True))
     return pairs[ENVELOPE], pairs.get(NAME), _UNIQUE in pairs
 
 
-def entry_order(entry_id: bytes) -> tuple[int, int]:
+def entry_sort_key(entry_id: bytes) -> tuple[int, int]:
     """What an entry id is compared by with others; (0, 0) for anything that no server makes."""
     ms, _, sequence = entry_id.partition(b"-")
     try:
@@ -36,7 +36,7 @@ def entry_order(entry_id: bytes) -> tuple[int, int]:
         return 0, 0
 
 
-def read_entry(entry: Entry) -> tuple[bytes, str]:
+def read_envelope_and_name(entry: Entry) -> tuple[bytes, str]:
     """Returns envelope and name of any entry, b"" and "" where there is none."""
     fields = read_pairs(entry[1])
     return fields.get(ENVELOPE, b""), decode_name(fields.get(NAME))
@@ -58,7 +58,7 @@ def read_entry_id_of_unique(value: bytes) -> bytes | None:
     return entry_id if _ENTRY_ID.fullmatch(entry_id) else None
 
 
-def read_name(fields: list[bytes] | None) -> str:
+def read_name_of_rejected(fields: list[bytes] | None) -> str:
     """The name of an entry that could not become a job; "" if it has none."""
     words = fields or []
     return decode_name(dict(zip(words[::2], words[1::2], strict=False)).get(NAME))

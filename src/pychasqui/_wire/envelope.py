@@ -92,18 +92,18 @@ def read_expiry_ms(extras: bytes) -> int | None:
     return expires_ms if type(expires_ms) is int and expires_ms >= 0 else None
 
 
-def without_expiry(extras: bytes) -> bytes:
-    return extras if read_expiry_ms(extras) is None else with_extra(extras, EXPIRES, None)
+def remove_expiry(extras: bytes) -> bytes:
+    return extras if read_expiry_ms(extras) is None else set_extra(extras, EXPIRES, None)
 
 
-def with_extras_of(envelope: bytes, more: bytes) -> bytes:
+def append_more_extras(envelope: bytes, more: bytes) -> bytes:
     """Returns an envelope that has extras of its own with more of them, its own at the end."""
     old = decode_envelope(envelope)
     extras = encode({**decode_data(more), **decode_data(old.extras)})
     return encode_envelope(old.id, old.payload, old.created_at_ms, old.attempt, old.retry, extras)
 
 
-def with_extra(extras: bytes, name: str, value: Any) -> bytes:
+def set_extra(extras: bytes, name: str, value: Any) -> bytes:
     """Returns the extras with this one set, or removed if the value is None."""
     try:
         others = dict(decode_data(extras)) if extras else {}

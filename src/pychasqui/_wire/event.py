@@ -7,8 +7,8 @@
     attempt     which run, 1 for the first
     then        fields of the kind, in the order of the functions below
 
-write_completed.lua writes active and completed itself, from completed_words(); promote.lua writes waiting, and
-cancel.lua cancelled.
+write_completed.lua writes active and completed itself, from make_write_completed_arguments(); promote.lua writes
+waiting, and cancel.lua cancelled.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Event(NamedTuple):
     extras: tuple[str | int, ...] = ()
     at_ms: int = 0  # 0: when it is written
 
-    def words(self) -> list[str | int]:
+    def to_words(self) -> list[str | int]:
         """Fields and values in the official order."""
         name = ("n", self.job_name) if self.job_name else ()
         return ["e", self.kind, "id", self.job_id, "ts", self.at_ms or now_ms(), *name, *self.extras]
@@ -50,7 +50,9 @@ def active_event(job_id: str, job_name: str, attempt: int, at_ms: int) -> Event:
     return Event("active", job_id, job_name, ("attempt", attempt), at_ms)
 
 
-def unstored_event(job_id: str, job_name: str, attempt: int, duration_us: int, why: str, at_ms: int) -> Event:
+def completed_without_result_event(
+    job_id: str, job_name: str, attempt: int, duration_us: int, why: str, at_ms: int
+) -> Event:
     """A job is completed, and what it returned could not be stored."""
     extras = ("attempt", attempt, "duration_us", duration_us, "stored", 0, "why", why)
     return Event("completed", job_id, job_name, extras, at_ms)
@@ -62,18 +64,18 @@ def unstored_event(job_id: str, job_name: str, attempt: int, duration_us: int, w
 CompletedEvent: TypeAlias = tuple[str, str, int, int | str, int, int]
 
 
-def completed_words(completed: Iterable[CompletedEvent], *, result_prefix: str) -> Iterable[str | int]:
+def make_write_completed_arguments(completed: Iterable[CompletedEvent], *, result_prefix: str) -> Iterable[str | int]:
     """The arguments of write_completed.lua behind the length of the stream. Without results the prefix is empty."""
     return chain((result_prefix,), chain.from_iterable(completed))
 
 
 def failed_event(job_id: str, job_name: str, run: FailedRun, at_ms: int) -> Event:
     """A handler has raised."""
-    extras = ("attempt", run.attempt, "reason", cut_text(run.error), "duration_us", run.duration_us)
+    extras = ("attempt", run.attempt, "reason", cut_error_text(run.error), "duration_us", run.duration_us)
     return Event("failed", job_id, job_name, extras, at_ms)
 
 
-def run_events(job_id: str, job_name: str, run: FailedRun, at_ms: int) -> list[Event]:
+def failed_run_events(job_id: str, job_name: str, run: FailedRun, at_ms: int) -> list[Event]:
     """The events of a run that failed; one that was stopped because it took too long has one more."""
     failed = failed_event(job_id, job_name, run, at_ms)
     if run.kind != "timeout":
@@ -91,7 +93,7 @@ def dead_event(job_id: str, job_name: str, runs: int, reason: str, run: FailedRu
     """A job is in the dead letters after that many runs; `run` is the last of them if it ended here."""
     extras: tuple[str | int, ...] = ("attempt", runs, "reason", reason)
     if run is not None:
-        extras += ("error_type", cut_text(run.error_type), "error", cut_text(run.error))
+        extras += ("error_type", cut_error_text(run.error_type), "error", cut_error_text(run.error))
     return Event("dlq", job_id, job_name, extras, at_ms)
 
 
@@ -110,7 +112,7 @@ def expired_event(job_id: str, job_name: str, runs: int, at_ms: int) -> Event:
 
 def progress_event(job_id: str, job_name: str, percent: int, words: tuple[str | int, ...]) -> Event:
     """A handler says how far its job is; `words` are fields of its own."""
-    cut = (cut_text(word) if isinstance(word, str) else word for word in words)
+    cut = (cut_error_text(word) if isinstance(word, str) else word for word in words)
     return Event("progress", job_id, job_name, ("progress", percent, *cut))
 
 
@@ -123,7 +125,7 @@ def join_events(*events: Event) -> tuple[str | int, ...]:
     """Events as scripts take them: each with its number of words before it."""
     words: list[str | int] = []
     for event in events:
-        own = event.words()
+        own = event.to_words()
         words += (len(own), *own)
     return tuple(words)
 
@@ -132,7 +134,7 @@ def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-def cut_text(text: str) -> str:
+def cut_error_text(text: str) -> str:
     """An error's text as an event carries it."""
     return text[:MAX_REASON_CHARS].encode("utf-8", "backslashreplace").decode()
 

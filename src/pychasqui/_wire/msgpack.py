@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 import msgspec
 
 from ..errors import DecodeError, PayloadTooLarge, UnsupportedData
-from .msgpack_scan import MAX_DEPTH, MAX_GROWTH, Scan, end_of_value, memory_allowed
+from .msgpack_scan import MAX_DEPTH, MAX_GROWTH, Scan, end_of_value, max_memory_bytes_of
 
 encode = msgspec.msgpack.Encoder().encode
 
@@ -75,7 +75,7 @@ def _are_plain(layer: list[Any]) -> bool:
 def _check_decodable(encoded: bytes) -> bytes:
     if len(encoded) >= _SCAN_BYTES:
         try:
-            end_of_value(encoded, 0, max_depth=MAX_DEPTH, max_memory=memory_allowed(encoded))
+            end_of_value(encoded, 0, max_depth=MAX_DEPTH, max_memory=max_memory_bytes_of(encoded))
         except DecodeError as refusal:
             raise PayloadTooLarge(f"no worker would decode the data: {refusal}") from None
     return encoded
@@ -185,7 +185,7 @@ def make_scan_if_needed(payload: bytes) -> Scan | None:
     """The scan that must end before a payload of this size is decoded; None if it needs none."""
     if len(payload) < _SCAN_BYTES:
         return None
-    return Scan(payload, 0, max_depth=MAX_DEPTH, max_memory=memory_allowed(payload))
+    return Scan(payload, 0, max_depth=MAX_DEPTH, max_memory=max_memory_bytes_of(payload))
 
 
 def decode_scanned(payload: bytes) -> Any:

@@ -20,7 +20,7 @@ MAX_DEPTH = 500
 MAX_GROWTH = 15
 
 
-def memory_allowed(payload: bytes) -> int:
+def max_memory_bytes_of(payload: bytes) -> int:
     """How many bytes the objects in this payload may take."""
     return MAX_GROWTH * max(len(payload), 2**20)
 
@@ -87,7 +87,7 @@ class Scan:
                     memory -= 23 + 3 * (position - begin)
                 continue
             left -= 1
-            position, count = read_head(data, position)
+            position, count = read_head_end_and_length(data, position)
             if 0xC0 < first < 0xDC:
                 begin, position = position, position + count + (0xC7 <= first <= 0xC9)
                 memory -= 49 + count if data[begin:position].isascii() else 72 + 4 * count
@@ -95,7 +95,7 @@ class Scan:
             outer.append(left)
             if first < 0x90 or first > 0xDD:
                 left = 2 * count
-                memory -= _memory_of_dict(count)
+                memory -= _dict_memory_bytes(count)
             else:
                 left = count
                 memory -= 56 + 9 * count + 64 * (count > 16)
@@ -151,7 +151,7 @@ def end_before_trailing_bytes(refusal: Exception) -> int | None:
     return int(position[:-1]) if is_followed and position[:-1].isdecimal() else None
 
 
-def read_head(data: bytes, position: int) -> tuple[int, int]:
+def read_head_end_and_length(data: bytes, position: int) -> tuple[int, int]:
     """Of a str, bin, extension, array or map: where its head ends, and its length or count."""
     first = data[position]
     if 0x80 <= first < 0xC0:
@@ -178,7 +178,7 @@ def is_bin(first: int) -> bool:
     return 0xC4 <= first < 0xC7
 
 
-def _memory_of_dict(count: int) -> int:
+def _dict_memory_bytes(count: int) -> int:
     if count < 6:
         return 240 if count else 64
     # CPython keeps a power of two of slots, up to two thirds of them used. A large table coexists with its predecessor

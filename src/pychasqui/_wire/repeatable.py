@@ -75,18 +75,18 @@ def _pack_pattern(pattern: RepeatPattern) -> dict[str, list[Any]]:
     return {"Cron": [pattern.expression, pattern.tz]}
 
 
-def bind_override(spec: bytes, retry: bytes) -> bytes:
+def encode_override_for_spec(spec: bytes, retry: bytes) -> bytes:
     """The hash field retry: an override that counts for this spec alone, because others replace specs without it."""
-    return _digest(spec) + retry
+    return _digest_spec(spec) + retry
 
 
-def read_override(spec: bytes, stored: bytes) -> bytes:
+def read_override_of_spec(spec: bytes, stored: bytes) -> bytes:
     """The override in the hash field retry; b"" if it was stored with another spec."""
-    digest = _digest(spec)
+    digest = _digest_spec(spec)
     return stored[len(digest) :] if stored.startswith(digest) else b""
 
 
-def _digest(spec: bytes) -> bytes:
+def _digest_spec(spec: bytes) -> bytes:
     return sha1(spec, usedforsecurity=False).hexdigest().encode()
 
 

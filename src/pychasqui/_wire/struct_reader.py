@@ -15,7 +15,7 @@ import msgspec
 from .._core.retry_options import Unsigned32, Unsigned64
 from ..errors import DecodeError
 from .msgpack import DECODER_REFUSALS
-from .msgpack_scan import is_array, is_bin, is_map, is_str, read_head, skip_value
+from .msgpack_scan import is_array, is_bin, is_map, is_str, read_head_end_and_length, skip_value
 
 NIL = b"\xc0"
 # A struct has nine fields at most; reading each key of a map that fills a megabyte would take a second.
@@ -37,7 +37,7 @@ def read_struct(data: bytes, what: str, names: tuple[str, ...], *, fewest: int) 
     is_keyed = is_map(data[0]) if data else False
     if not is_keyed and not (data and is_array(data[0])):
         raise DecodeError(f"{what} is neither an array nor a map")
-    position, count = read_head(data, 0)
+    position, count = read_head_end_and_length(data, 0)
     if is_keyed and count > _MAX_KEYS:
         raise DecodeError(f"{what} is a map of {count}, more than {_MAX_KEYS}")
     if not is_keyed and not fewest <= count <= len(names):
@@ -61,7 +61,7 @@ def read_variant(raw: bytes, names: tuple[str, ...], what: str) -> tuple[str, by
     """Returns the label of an enum and its content, still encoded; NIL if it has none."""
     if not is_map(raw[0]):
         return read_label(raw, names, what), NIL
-    start, count = read_head(raw, 0)
+    start, count = read_head_end_and_length(raw, 0)
     if count != 1:
         raise DecodeError(f"{what} is a map of {count}, not of one")
     end = find_end_of_value(raw, start)
@@ -75,7 +75,7 @@ def read_label(raw: bytes, names: tuple[str, ...], what: str) -> str:
         index = read_u64(raw, what)
         return names[index] if index < len(names) else "unknown"
     if is_str(first) or is_bin(first):
-        return raw[read_head(raw, 0)[0] :].decode(errors="replace")
+        return raw[read_head_end_and_length(raw, 0)[0] :].decode(errors="replace")
     raise DecodeError(f"{what} is neither a str nor a bin nor an unsigned int")
 
 
@@ -92,7 +92,7 @@ def read_text(raw: bytes, what: str) -> str:
 def read_bytes(raw: bytes, what: str) -> bytes:
     """Bytes written as bin, as an array of small ints, or as a str that is not UTF-8."""
     if is_str(raw[0]):
-        content = raw[read_head(raw, 0)[0] :]
+        content = raw[read_head_end_and_length(raw, 0)[0] :]
         try:
             content.decode()
         except UnicodeDecodeError:  # written by something that has only one type for text and bytes

@@ -45,14 +45,14 @@ from .unsettled import Unsettled
 log = logging.getLogger("chasqui.worker")
 
 
-class SettlingKind(NamedTuple):
+class OutcomeKind(NamedTuple):
     """One kind of outcome, and how it is sent."""
 
     unsettled: Unsettled[Any]
     settle: Callable[[], Awaitable[None]]
 
 
-class AskedAck(NamedTuple):
+class SentAck(NamedTuple):
     """Jobs whose ack is on its way."""
 
     jobs: list[Delivery]
@@ -91,10 +91,10 @@ class Acker(Service):
         )  # hot: appended to by each job
         self._failed, self._dead = unsettled.failed, unsettled.dead
         self._kinds = (
-            SettlingKind(unsettled.done, self._ack),
-            SettlingKind(unsettled.done_by_script, self._ack_by_script),
-            SettlingKind(self._failed, mover.reschedule),
-            SettlingKind(self._dead, mover.bury),
+            OutcomeKind(unsettled.done, self._ack_plain_jobs),
+            OutcomeKind(unsettled.done_by_script, self._ack_jobs_by_script),
+            OutcomeKind(self._failed, mover.reschedule),
+            OutcomeKind(self._dead, mover.bury),
         )
 
     def _queue_ack(self, job: Delivery, result: Any) -> None:
@@ -127,7 +127,7 @@ class Acker(Service):
                     is_idle = False
                     await self._send_outcomes(kind)
             if is_idle:
-                if self._is_stopping and self._can_stop():
+                if self._is_stopping and self._has_only_refused_left():
                     return
                 await self._wait_until_sendable()
 
@@ -140,28 +140,28 @@ class Acker(Service):
         else:
             await self._sleep(wait_s)
 
-    def _can_stop(self) -> bool:
+    def _has_only_refused_left(self) -> bool:
         """Whether only outcomes are left that Redis refuses for good: their entries stay pending."""
         return all(not kind.unsettled.waiting or kind.unsettled.is_refused for kind in self._kinds)
 
-    async def _send_outcomes(self, kind: SettlingKind) -> None:
+    async def _send_outcomes(self, kind: OutcomeKind) -> None:
         """Sends one batch of this kind or a few. Outcomes leave their list only when Redis has answered."""
         kind.unsettled.retry_refused_if_due()
         try:
             await kind.settle()
         except RedisTrouble as error:
-            self._send_again_later(kind.unsettled, error)
+            self._retry_after_pause(kind.unsettled, error)
         self._settled.send()
 
-    async def _ack(self) -> None:
+    async def _ack_plain_jobs(self) -> None:
         await self._send_acks(self._done, self._send_plain_ack, self._kinds[0])
 
-    async def _ack_by_script(self) -> None:
+    async def _ack_jobs_by_script(self) -> None:
         await self._send_acks(self._done_by_script, self._send_ack_by_script, self._kinds[1])
 
-    async def _send_acks(self, done: list[Delivery], send: Callable[[int], AskedAck], kind: SettlingKind) -> None:
+    async def _send_acks(self, done: list[Delivery], send: Callable[[int], SentAck], kind: OutcomeKind) -> None:
         """Sends small batches, the next one before the last is answered, until none is left or another kind waits."""
-        asked: deque[AskedAck] = deque([send(0)])
+        asked: deque[SentAck] = deque([send(0)])
         sent = len(asked[0].jobs)  # how many of the first in the list are on their way
         try:
             await asyncio.sleep(0)
@@ -174,7 +174,7 @@ class Acker(Service):
                     await asked[0].reply
                     jobs, _ = asked.popleft()
                     sent -= len(jobs)
-                    self._note_acked(done, jobs, kind)
+                    self._remove_acked_jobs(done, jobs, kind)
                     if asked:  # the caller reports the last one
                         self._settled.send()
                 else:
@@ -187,15 +187,15 @@ class Acker(Service):
                 ack.reply.cancel()
             raise
 
-    def _send_plain_ack(self, start: int) -> AskedAck:
+    def _send_plain_ack(self, start: int) -> SentAck:
         jobs = self._done[start : start + self._ack_batch]
         ack = self._broker.ack(self._group, [job.entry_id for job in jobs], self._completed_events_of(jobs))
-        return AskedAck(jobs, asyncio.create_task(ack))
+        return SentAck(jobs, asyncio.create_task(ack))
 
-    def _send_ack_by_script(self, start: int) -> AskedAck:
+    def _send_ack_by_script(self, start: int) -> SentAck:
         jobs = self._done_by_script[start : start + self._script_batch_size(start)]
         ack = self._ack_with_results(jobs) if self._result_ttl_ms else self._ack_unique(jobs)
-        return AskedAck(jobs, asyncio.create_task(ack))
+        return SentAck(jobs, asyncio.create_task(ack))
 
     async def _ack_with_results(self, jobs: list[Delivery]) -> None:
         ids = [job.entry_id for job in jobs]
@@ -212,13 +212,13 @@ class Acker(Service):
             self._group, [(job.entry_id, job.id) for job in jobs], self._completed_events_of(jobs)
         )
 
-    def _note_acked(self, done: list[Delivery], jobs: list[Delivery], kind: SettlingKind) -> None:
+    def _remove_acked_jobs(self, done: list[Delivery], jobs: list[Delivery], kind: OutcomeKind) -> None:
         del done[: len(jobs)]
         kind.unsettled.note_answered([], "")
         if self._metrics is not None:
             self._metrics.jobs_done(jobs)
 
-    def _has_other_kind_to_send(self, kind: SettlingKind) -> bool:
+    def _has_other_kind_to_send(self, kind: OutcomeKind) -> bool:
         return any(other.unsettled.is_ready for other in self._kinds if other is not kind)
 
     def _script_batch_size(self, start: int) -> int:
@@ -232,9 +232,9 @@ class Acker(Service):
 
     def _completed_events_of(self, jobs: list[Delivery]) -> EventsOnSend | None:
         """The events that the broker writes right behind the ack of these jobs."""
-        return None if self._event_writer is None else partial(self._event_writer.completed_events, jobs)
+        return None if self._event_writer is None else partial(self._event_writer.make_completed_events, jobs)
 
-    def _send_again_later(self, unsettled: Unsettled[Any], error: RedisTrouble) -> None:
+    def _retry_after_pause(self, unsettled: Unsettled[Any], error: RedisTrouble) -> None:
         """Has this kind sent again after a pause, and reports a missing group."""
         action = action_for(error)
         if action is ErrorAction.NO_GROUP:  # a worker that drains does not read, so no other part notices

@@ -154,11 +154,11 @@ class WorkerConfig:
         return None if self.metrics_port is None else (self.metrics_host, self.metrics_port)
 
     @property
-    def renew_s(self) -> float:
+    def renew_interval_s(self) -> float:
         """How often the lease is renewed, and with it everything that is renewed as often."""
         return min(self.lease_ms, self.claim_min_idle_ms) / 3000
 
     @property
-    def hold_s(self) -> float:
+    def renew_hold_interval_s(self) -> float:
         """How often the hold on entries is renewed: before consumers without a lease would take them over."""
         return self.claim_min_idle_ms / 3000

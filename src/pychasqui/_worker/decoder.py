@@ -10,7 +10,7 @@ from typing import Any
 from .._core.delivery import Delivery
 from .._core.outcome import runs_allowed
 from .._redis.replies import Entry
-from .._wire.entry import ENVELOPE, NAME, decode_name, may_be_unique, read_fields
+from .._wire.entry import ENVELOPE, NAME, decode_name, may_be_unique, read_job_fields
 from .._wire.envelope import decode_envelope, decode_job, read_expiry_ms, read_timeout_s
 from .._wire.msgpack import decode_scanned, make_scan_if_needed
 from ..errors import DecodeError
@@ -55,7 +55,7 @@ class Decoder:
     def decode(self, entries: list[Entry], deliveries: int, ends_at: float = 0.0) -> list[Delivery]:
         """Returns the jobs that are to run; `deliveries` is how often the entries were delivered before.
 
-        Large ones, and those that are left at `ends_at`, are decoded by decode_late() when they are to start.
+        Large ones, and those that are left at `ends_at`, are decoded by decode_put_off_job() when they are to start.
         """
         ends_at = ends_at or monotonic() + SLICE_S
         if len(entries) > ENTRIES_A_CHECK:
@@ -68,8 +68,8 @@ class Decoder:
                 if len(fields) == 4 and fields[0] == ENVELOPE and fields[2] == NAME:
                     raw, raw_name, is_unique = fields[1], fields[3], False
                 else:
-                    raw, raw_name, is_unique = read_fields(fields)
-                if len(raw) > small_bytes and self._is_for_later(raw, ends_at):
+                    raw, raw_name, is_unique = read_job_fields(fields)
+                if len(raw) > small_bytes and self._is_decoding_put_off(raw, ends_at):
                     if len(raw) > self._max_payload_bytes:
                         self._on_rejected(entry_id, deliveries + 1, fields, "oversize_payload", f"{len(raw)} bytes")
                     else:
@@ -84,7 +84,7 @@ class Decoder:
                 continue
             name = names.get(raw_name)
             if name is None:
-                name = self._remember_name(raw_name)
+                name = self._decode_and_cache_name(raw_name)
             attempt, job_id = envelope.attempt + deliveries, envelope.id
             job = Delivery(
                 job_id,
@@ -101,7 +101,7 @@ class Decoder:
             )
             if attempt < max_attempts and job.retry is None and not job.extras:
                 jobs.append(job)
-            elif self._is_to_run(job):
+            elif self._has_attempts_left(job):
                 # One that may expire is decoded again when it is to start: until then it may have to wait here.
                 may_expire = read_expiry_ms(job.extras) is not None
                 jobs.append(_put_off_decoding(entry_id, fields, deliveries) if may_expire else job)
@@ -116,20 +116,20 @@ class Decoder:
             jobs += self.decode(entries[start : start + ENTRIES_A_CHECK], deliveries, ends_at)
         return jobs
 
-    def _is_for_later(self, raw: bytes, ends_at: float) -> bool:
+    def _is_decoding_put_off(self, raw: bytes, ends_at: float) -> bool:
         return len(raw) > min(LARGE_BYTES, self._max_payload_bytes) or monotonic() >= ends_at
 
-    async def decode_late(self, job: Delivery) -> bool:
+    async def decode_put_off_job(self, job: Delivery) -> bool:
         """Decode a job that was put off, in parts between which the loop turns; whether it is to run."""
         if len(job.payload) <= LARGE_BYTES:
-            return await self._decode_late(job)
+            return await self._decode_put_off_payload(job)
         async with self._large:  # one at a time: many lanes would each take their part of every turn
-            return await self._decode_late(job)
+            return await self._decode_put_off_payload(job)
 
-    async def _decode_late(self, job: Delivery) -> bool:
+    async def _decode_put_off_payload(self, job: Delivery) -> bool:
         fields = job.data
         try:
-            raw, raw_name, is_unique = read_fields(fields)
+            raw, raw_name, is_unique = read_job_fields(fields)
             if len(raw) > self._max_payload_bytes:
                 self._on_rejected(job.entry_id, job.number, fields, "oversize_payload", f"{len(raw)} bytes")
                 return False
@@ -144,11 +144,15 @@ class Decoder:
         except (LookupError, TypeError, ValueError):
             self._on_rejected(job.entry_id, job.number, fields, "malformed", NO_PAYLOAD)
             return False
-        job.id, job.name, job.data = envelope.id, self._names.get(raw_name) or self._remember_name(raw_name), data
+        job.id, job.name, job.data = (
+            envelope.id,
+            self._names.get(raw_name) or self._decode_and_cache_name(raw_name),
+            data,
+        )
         job.attempt, job.created_at_ms = envelope.attempt + job.earlier_deliveries, envelope.created_at_ms
         job.retry, job.payload, job.extras = envelope.retry, envelope.payload, envelope.extras
         job.may_be_unique, job.is_decoded = is_unique or may_be_unique(envelope.id), True
-        return self._is_to_run(job) and not await self._has_expired(job) and not self._is_cancelled(job)
+        return self._has_attempts_left(job) and not await self._has_expired(job) and not self._is_cancelled(job)
 
     def _is_cancelled(self, job: Delivery) -> bool:
         if not job.is_decoded or not self._stops.cancellations.includes_job(job.entry_id, job.id):
@@ -163,21 +167,21 @@ class Decoder:
         self._on_expired(job)
         return True
 
-    def _is_to_run(self, job: Delivery) -> bool:
+    def _has_attempts_left(self, job: Delivery) -> bool:
         """Examines a job that has been run often, or has a retry override or extras."""
         if job.attempt >= runs_allowed(job, self._max_attempts):
             self._on_exhausted(job)
             return False
         if job.extras and (timeout_s := read_timeout_s(job.extras)):
             job.timeout_s = timeout_s
-            self._stops.expect_timeout(timeout_s)
+            self._stops.shorten_check_interval(timeout_s)
         return True
 
     def reject_oversize(self, entry_id: bytes, deliveries: int, size: int) -> None:
         """An entry that is larger than any job may be, and of which only the size has come."""
         self._on_rejected(entry_id, deliveries + 1, None, "oversize_payload", f"{size} bytes")
 
-    def _remember_name(self, raw: bytes | None) -> str:
+    def _decode_and_cache_name(self, raw: bytes | None) -> str:
         if len(self._names) >= MAX_NAMES:  # names are few; a producer that makes up new ones must not fill our memory
             self._names.clear()
         name = self._names[raw] = decode_name(raw)
@@ -185,7 +189,7 @@ class Decoder:
 
 
 def _put_off_decoding(entry_id: bytes, fields: list[Any], deliveries: int) -> Delivery:
-    """A delivery that decode_late() decodes when it is to start."""
+    """A delivery that decode_put_off_job() decodes when it is to start."""
     envelope = max((word for word in fields or () if isinstance(word, bytes)), key=len, default=b"")
     return Delivery(
         "", "", fields, payload=envelope, entry_id=entry_id, earlier_deliveries=deliveries, is_decoded=False

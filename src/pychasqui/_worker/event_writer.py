@@ -15,7 +15,7 @@ from time import monotonic
 from .._core.delivery import Delivery
 from .._redis.broker import Broker
 from .._redis.event_batch import EventBatch
-from .._wire.event import CompletedEvent, Event, active_event, drained_event, unstored_event
+from .._wire.event import CompletedEvent, Event, active_event, completed_without_result_event, drained_event
 from ..errors import RedisTrouble
 from .service import Service
 from .shared import Shared
@@ -42,17 +42,17 @@ class EventWriter(Service):
         self._epoch_s = time.time() - monotonic()
         shared.drained.listen(self._write_drained)
 
-    def note_started(self, job: Delivery) -> None:
+    def queue_active_event(self, job: Delivery) -> None:
         """Notes a job whose handler is about to be called; its event active follows."""
         self._started.append(job)  # hot: everything else is done once per batch
         if self._sleeper is not None:
             self.wake()
 
-    def completed_events(self, jobs: list[Delivery]) -> EventBatch:
+    def make_completed_events(self, jobs: list[Delivery]) -> EventBatch:
         """Returns the events of jobs that are done. The broker calls this as it sends the ack, and writes them then."""
         others: list[Event] = []
         if self._stores_results and any(job.result is None for job in jobs):
-            others = self._events_without_result([job for job in jobs if job.result is None])
+            others = self._make_events_without_result([job for job in jobs if job.result is None])
             jobs = [job for job in jobs if job.result is not None]
         completed: list[CompletedEvent] = []
         epoch_s = self._epoch_s
@@ -65,16 +65,16 @@ class EventWriter(Service):
             completed.append((job.id, job.name, job.attempt + 1, started, ended, duration_us))
         return EventBatch(self._max_len, self._count_if_dropped, others, completed, self._stores_results)
 
-    def _events_without_result(self, jobs: list[Delivery]) -> list[Event]:
+    def _make_events_without_result(self, jobs: list[Delivery]) -> list[Event]:
         """Returns the events of jobs whose result cannot be stored; they carry the reason, for callers that wait."""
         events: list[Event] = []
         for job in jobs:
             if not job.has_active_event:
-                events.append(self._active_event(job))
+                events.append(self._make_active_event(job))
             job.has_active_event = True
             duration_us = int((job.ended_at - job.started_at) * 1_000_000)
             at_ms, why = int((job.ended_at + self._epoch_s) * 1000), job.why_not_stored
-            events.append(unstored_event(job.id, job.name, job.attempt + 1, duration_us, why, at_ms))
+            events.append(completed_without_result_event(job.id, job.name, job.attempt + 1, duration_us, why, at_ms))
         return events
 
     def write(self, events: list[Event]) -> None:
@@ -114,9 +114,9 @@ class EventWriter(Service):
         for job in jobs:
             job.has_active_event = True
         if jobs:
-            self.write([self._active_event(job) for job in jobs])
+            self.write([self._make_active_event(job) for job in jobs])
 
-    def _active_event(self, job: Delivery) -> Event:
+    def _make_active_event(self, job: Delivery) -> Event:
         at_ms = int((job.started_at + self._epoch_s) * 1000)
         return active_event(job.id, job.name, job.attempt + 1, at_ms)
 

@@ -53,12 +53,12 @@ class FailedJobMover:
         self._events_max_len = events_max_len
 
     async def reschedule(self) -> None:
-        await self._move(self._failed, self._send_failed)
+        await self._move_in_batches(self._failed, self._send_reschedule)
 
     async def bury(self) -> None:
-        await self._move(self._dead, self._send_dead)
+        await self._move_in_batches(self._dead, self._send_bury)
 
-    async def _move(self, moves: Unsettled[T], send: Callable[[list[T]], Awaitable[SettledJobs]]) -> None:
+    async def _move_in_batches(self, moves: Unsettled[T], send: Callable[[list[T]], Awaitable[SettledJobs]]) -> None:
         """Sends a few script calls at a time: none keeps the server busy for long, and the next one is there."""
         batches = cut_batches(moves.waiting)
         if self._event_writer is not None:
@@ -78,19 +78,19 @@ class FailedJobMover:
                 refusal = answer.refusal or refusal
                 freed_bytes += sum(job.size for job in batch) - sum(job.size for job in again)
         sent = sum(map(len, batches))
-        moves.settle_first(sent, unanswered=unanswered, refused=refused, freed_bytes=freed_bytes)
+        moves.remove_first_settled(sent, unanswered=unanswered, refused=refused, freed_bytes=freed_bytes)
         if troubles:
             raise troubles[0]
         moves.note_answered(refused, refusal)
 
-    async def _send_failed(self, failed: list[Rescheduled]) -> SettledJobs:
+    async def _send_reschedule(self, failed: list[Rescheduled]) -> SettledJobs:
         settled = await self._broker.reschedule(self._group, self._consumer, failed, self._events_max_len)
         moved = [job.delay_ms for job, answer in zip(failed, settled.answers, strict=True) if answer == MOVED]
         if moved:
             self._on_rescheduled(min(moved))
         return settled
 
-    async def _send_dead(self, dead: list[Buried]) -> SettledJobs:
+    async def _send_bury(self, dead: list[Buried]) -> SettledJobs:
         return await self._broker.bury(self._group, self._consumer, self._dlq_max_len, dead, self._events_max_len)
 
     def _record_answers(self, jobs: list[T], settled: SettledJobs) -> list[T]:

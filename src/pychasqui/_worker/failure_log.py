@@ -49,14 +49,14 @@ class FailureLog:
         if repeats is not None:
             repeats.count += 1
             if log.isEnabledFor(logging.DEBUG):
-                self._write(logging.DEBUG, job, failure, what_next % arguments)
+                self._write_line(logging.DEBUG, job, failure, what_next % arguments)
             return False
         self._begin_counting(kind, job, failure)
         frames = "\n" + format_stack(failure.handler_lines()[-MAX_FRAMES_SHOWN:]).rstrip() if failure.frames else ""
-        self._write(logging.WARNING, job, failure, what_next % arguments, frames)
+        self._write_line(logging.WARNING, job, failure, what_next % arguments, frames)
         return True
 
-    def _write(self, level: int, job: Delivery, failure: Failure, what_next: str, frames: str = "") -> None:
+    def _write_line(self, level: int, job: Delivery, failure: Failure, what_next: str, frames: str = "") -> None:
         runs, why = job.attempt + 1, describe_failure(failure)
         log.log(level, "job %.100r (%.100r) failed in run %d, %s: %s%s", job.id, job.name, runs, what_next, why, frames)
 

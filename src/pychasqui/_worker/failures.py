@@ -14,8 +14,8 @@ from .._core.outcome import CANCELLED, EXPIRED, Retry, judge_failure, make_cance
 from .._core.retry_options import KINDS, RetryPolicy
 from .._redis.failed_jobs import Buried, Rescheduled
 from .._wire.dead_letter import encode_dead_letter, encode_rejected_letter
-from .._wire.entry import read_name
-from .._wire.envelope import SNOOZES, encode_envelope, read_snoozes, with_extra
+from .._wire.entry import read_name_of_rejected
+from .._wire.envelope import SNOOZES, encode_envelope, read_snoozes, set_extra
 from .._wire.event import now_ms
 from .._wire.member import join_member
 from .failure_log import FailureLog, describe_failure
@@ -54,12 +54,12 @@ class FailureHandler:
 
     def handle_error(self, job: Delivery, error: BaseException) -> None:
         """The handler raised."""
-        self._warn_of_unknown_kind(job)
-        if (stop := self._stops.take_stop(job)) is not None:
+        self._warn_of_unknown_backoff_kind(job)
+        if (stop := self._stops.pop_stop(job)) is not None:
             if stop.is_cancelled:
                 self.finish_cancelled(job)
                 return
-            error = stop.error_for(error)
+            error = stop.make_timeout_error(error)
         failure = read_failure(error)
         snoozes = 0 if failure.snooze_limit is None else read_snoozes(job.extras)
         verdict = judge_failure(job, failure, self._max_attempts, self._policy, _random_below, snoozes)
@@ -68,7 +68,7 @@ class FailureHandler:
             self._reschedule_job(job, failure, verdict.delay_ms, member)
         else:
             if snoozes:  # a replay begins from the start
-                job.extras = with_extra(job.extras, SNOOZES, None)
+                job.extras = set_extra(job.extras, SNOOZES, None)
             self._bury_job(job, verdict.reason, failure, job.attempt + 1)
 
     def bury_exhausted(self, job: Delivery) -> None:
@@ -91,10 +91,10 @@ class FailureHandler:
         self, entry_id: bytes, delivery: int, fields: list[bytes] | None, reason: str, detail: str
     ) -> None:
         """The entry could not become a job."""
-        if self._may_warn():
+        if self._has_room_for_warning():
             log.warning("entry %s cannot be run and is dead: %s: %.200r", entry_id.decode(), reason, detail)
         letter = encode_rejected_letter(entry_id, fields, reason, detail, self._consumer)
-        self._bury(Buried(entry_id, delivery, letter, None, False, read_name(fields), now_ms(), reason, 0))
+        self._bury(Buried(entry_id, delivery, letter, None, False, read_name_of_rejected(fields), now_ms(), reason, 0))
 
     def _reschedule_job(self, job: Delivery, failure: Failure, delay_ms: int, member: bytes) -> None:
         self._failure_log.log(job, failure, "next in %d ms", delay_ms)
@@ -116,7 +116,7 @@ class FailureHandler:
         is_logged = failure is not None and self._failure_log.log(
             job, failure, "and is dead after %d runs: %s", runs, reason
         )
-        if not is_logged and self._may_warn():
+        if not is_logged and self._has_room_for_warning():
             why = "" if failure is None else f": {describe_failure(failure)}"
             log.warning("job %.100r (%.100r) is dead after %d runs: %s%s", job.id, job.name, runs, reason, why)
         self._bury(
@@ -134,7 +134,7 @@ class FailureHandler:
             )
         )
 
-    def _may_warn(self) -> bool:
+    def _has_room_for_warning(self) -> bool:
         """Whether there is room for another line about a dead job within this second."""
         second = int(clock.monotonic())
         if second != self._second:
@@ -144,7 +144,7 @@ class FailureHandler:
         self._lines += 1
         return self._lines <= LINES_A_SECOND
 
-    def _warn_of_unknown_kind(self, job: Delivery) -> None:
+    def _warn_of_unknown_backoff_kind(self, job: Delivery) -> None:
         backoff = job.retry.backoff if job.retry is not None else None
         if backoff is None or backoff.kind in KINDS or backoff.kind in self._unknown_kinds:
             return
@@ -168,5 +168,5 @@ def make_next_run_member(job: Delivery) -> bytes:
 
 def make_snoozed_member(job: Delivery, snoozes: int) -> bytes:
     """The member of the delayed set for a job that was put back: it has as many attempts left as before."""
-    attempt, extras = min(job.attempt, MAX_U32), with_extra(job.extras, SNOOZES, snoozes)
+    attempt, extras = min(job.attempt, MAX_U32), set_extra(job.extras, SNOOZES, snoozes)
     return join_member(job.name, encode_envelope(job.id, job.payload, job.created_at_ms, attempt, job.retry, extras))

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
 from .._core.delivery import Delivery
-from .job_context import HandlerExit, Steps, await_rest, step_in_new_context
+from .job_context import HandlerExit, SteppedCoroutine, await_rest_of_coroutine, step_in_new_context
 
 RunHandler = Callable[[Delivery], Awaitable[Any]]
 
@@ -21,12 +21,12 @@ class StartedJob(NamedTuple):
     """A job that has taken its first step outside of its lane."""
 
     job: Delivery
-    steps: Steps | None  # None: it has ended by the error
+    steps: SteppedCoroutine | None  # None: it has ended by the error
     error: BaseException | None = None  # what its lane is to throw into it first
 
     async def finish(self) -> Any:
         if self.steps is not None:
-            return await await_rest(*self.steps, self.error)
+            return await await_rest_of_coroutine(*self.steps, self.error)
         assert self.error is not None
         raise HandlerExit(self.error) if issubclass(type(self.error), GeneratorExit) else self.error
 

@@ -39,9 +39,9 @@ class HealthCheck:
         self._event_writer = event_writer
         self._metrics = metrics
 
-    def check(self) -> WorkerHealth:
+    def read_health(self) -> WorkerHealth:
         return WorkerHealth(
-            trouble=self._find_trouble(),
+            trouble=self._find_reason_not_ready(),
             concurrency=len(self._holdings.running),
             busy=len(self._holdings.running_jobs()),
             waiting=len(self._holdings.inbox),
@@ -54,7 +54,7 @@ class HealthCheck:
             redis=self._brokers[0].server,
         )
 
-    def _find_trouble(self) -> str | None:
+    def _find_reason_not_ready(self) -> str | None:
         if self._is_closing.is_set:
             return "closing"
         if not self._brokers[0].is_connected:

@@ -52,7 +52,7 @@ class Heartbeat:
         self._unanswered = 0
         self._is_ending = False
         self._registering: asyncio.Task[None] | None = None
-        shared.group_gone.listen(self._renew_now)
+        shared.group_gone.listen(self._request_renewal_now)
 
     async def start(self) -> None:
         await self._thread.start(self._run)
@@ -65,9 +65,9 @@ class Heartbeat:
         self._thread.call_in_thread(self._stop_renewing)
         await self._thread.stop(patience_s=patience_s)
 
-    def _renew_now(self) -> None:
+    def _request_renewal_now(self) -> None:
         """Runs in the worker's loop. The group is gone: the next renewal, which finds that, is sent now."""
-        self._thread.call_in_thread(self._renew_within, 0.0)
+        self._thread.call_in_thread(self._schedule_renewal_within, 0.0)
 
     # The thread's loop ----------------------------------------------------------------------------------------------
 
@@ -75,12 +75,12 @@ class Heartbeat:
         try:
             self._renew_at = await self._renewal.take_first_lease()
             async with asyncio.TaskGroup() as tasks:  # ends with the first of them that fails
-                self._registering = tasks.create_task(self._finish_start())
+                self._registering = tasks.create_task(self._report_begun_and_register())
                 while not self._is_ending:
-                    if self._may_renew() and lease_clock() >= self._renew_at:
+                    if self._can_send_another_renewal() and lease_clock() >= self._renew_at:
                         self._renew_at = lease_clock() + self._renewal.every_s
                         self._unanswered += 1
-                        tasks.create_task(self._renew(tasks))
+                        tasks.create_task(self._renew_lease(tasks))
                     self._loop_watch.look()
                     await self._sleep_until_renewal()
         finally:
@@ -92,7 +92,7 @@ class Heartbeat:
 
     async def _sleep_until_renewal(self) -> None:
         """Sleeps for at most a tick. One timer serves renewals and the loop watch: each wake-up of a thread costs."""
-        left_s = self._renew_at - lease_clock() if self._may_renew() else TICK_S
+        left_s = self._renew_at - lease_clock() if self._can_send_another_renewal() else TICK_S
         loop = asyncio.get_running_loop()
         self._sleeper = loop.create_future()
         timer = loop.call_later(min(TICK_S, max(left_s, 0.0)), self._wake)
@@ -103,28 +103,28 @@ class Heartbeat:
         if self._sleeper is not None and not self._sleeper.done():
             self._sleeper.set_result(None)
 
-    def _may_renew(self) -> bool:
+    def _can_send_another_renewal(self) -> bool:
         """One at a time while the group is gone; else also while earlier ones are on their way."""
         return self._unanswered < (1 if self._renewal.awaits_group else MOST_UNANSWERED)
 
-    def _renew_within(self, seconds: float) -> None:
+    def _schedule_renewal_within(self, seconds: float) -> None:
         self._renew_at = min(self._renew_at, lease_clock() + seconds)
         self._wake()
 
-    async def _renew(self, tasks: asyncio.TaskGroup) -> None:
+    async def _renew_lease(self, tasks: asyncio.TaskGroup) -> None:
         try:
             wait_s = await self._renewal.renew()
         finally:
             self._unanswered -= 1
             self._wake()
         if wait_s < self._renewal.every_s:
-            self._renew_within(wait_s)
+            self._schedule_renewal_within(wait_s)
         elif not self._is_ending and (self._registering is None or self._registering.done()):
             self._registering = tasks.create_task(self._write_to_registry())
 
-    async def _finish_start(self) -> None:
+    async def _report_begun_and_register(self) -> None:
         """A worker starts with a lease, and knows whether the queue is paused and which of its jobs are cancelled."""
-        await self._queue_watch.wait_for_reading()
+        await self._queue_watch.wait_until_flags_are_read()
         self._thread.report_begun()
         await self._write_to_registry()
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from .._core.clock import lease_clock
 from .._redis.replies import ClaimedEntry, Entry
-from .._wire.entry import entry_order
+from .._wire.entry import entry_sort_key
 from ..metrics import ReaderBatch
 from .decoder import Decoder
 from .group_recovery import GroupRecovery
@@ -72,7 +72,7 @@ class Intake:
     def expecting_entries(self) -> Iterator[None]:
         """Wraps a call that brings entries. Orphans that are found meanwhile are taken in only once."""
         if not self._expected:
-            self._asked = self.snapshot()
+            self._asked = self.take_snapshot()
         self._expected += 1
         try:
             yield
@@ -83,17 +83,17 @@ class Intake:
 
     # Fresh entries --------------------------------------------------------------------------------------------------
 
-    def start_fresh(self, entries: list[Entry]) -> None:
+    def put_new_entries_and_start(self, entries: list[Entry]) -> None:
         """Takes in the entries of a read, outside of any task: a job that is alone starts at once."""
-        self._put_fresh(entries)
+        self._put_new_entries(entries)
         self._lanes.start_lone_or_wake()  # without the recovery's lock: a handler may take long over its first step
 
-    def take_fresh(self, entries: list[Entry]) -> None:
+    def put_new_entries_and_wake(self, entries: list[Entry]) -> None:
         """Takes in the entries of a read, and wakes the lanes."""
-        self._put_fresh(entries)
+        self._put_new_entries(entries)
         self._lanes.wake()
 
-    def _put_fresh(self, entries: list[Entry]) -> None:
+    def _put_new_entries(self, entries: list[Entry]) -> None:
         if self._on_batch is not None:
             self._on_batch(ReaderBatch(len(entries), 0))
         with self._recovery.lock:
@@ -102,25 +102,25 @@ class Intake:
             if self._arrived is not None:
                 self._arrived.update(entry[0] for entry in entries)
             if self._may_have_come_before(entries) or self._adopted:
-                known = self._holdings.held().keys() | self._adopted
+                known = self._holdings.held_deliveries_by_entry().keys() | self._adopted
                 entries = [entry for entry in entries if entry[0] not in known]
-            self._lanes.put(self._decoder.decode(entries, 0))
+            self._lanes.put_into_inbox(self._decoder.decode(entries, 0))
 
     def _may_have_come_before(self, entries: list[Entry]) -> bool:
         """Whether entries that are read as new may have come before. A group hands entries out in order, once."""
         if not entries:
             return False
         # hot: a comparison a batch, not one an entry
-        first = entry_order(entries[0][0])
+        first = entry_sort_key(entries[0][0])
         is_behind = first <= self._last_id
-        last = first if len(entries) == 1 else entry_order(entries[-1][0])
+        last = first if len(entries) == 1 else entry_sort_key(entries[-1][0])
         if last > self._last_id:
             self._last_id = last
         return is_behind
 
     # Claimed entries and orphans ------------------------------------------------------------------------------------
 
-    def take_claimed(self, claimed: list[ClaimedEntry]) -> None:
+    def put_claimed_entries(self, claimed: list[ClaimedEntry]) -> None:
         """Takes in entries that a script has claimed or read, and starts them."""
         if self._on_batch is not None and claimed:
             self._on_batch(ReaderBatch(len(claimed), sum(entry.deliveries > 0 for entry in claimed)))
@@ -129,9 +129,9 @@ class Intake:
                 return
             if self._arrived is not None:
                 self._arrived.update(entry.id for entry in claimed)
-            held = self._holdings.held().keys() | self._adopted
+            held = self._holdings.held_deliveries_by_entry().keys() | self._adopted
             # An entry that an earlier run here still works on comes again when that run has ended, without an outcome.
-            self._offer_to_lanes([entry for entry in claimed if entry.id not in held])
+            self._decode_and_offer([entry for entry in claimed if entry.id not in held])
 
     @contextmanager
     def collecting_arrivals(self) -> Iterator[set[bytes]]:
@@ -142,24 +142,24 @@ class Intake:
         finally:
             self._arrived = None
 
-    def adopt_unknown(
+    def adopt_unknown_entries(
         self, page: list[ClaimedEntry], known: set[bytes], asked: ReadSnapshot
     ) -> list[ClaimedEntry] | None:
         """Takes in and returns the entries of a pending page that are not known; None if the page is stale."""
         with self._recovery.lock:
             if self._is_stale(asked):
                 return None
-            held = self._holdings.held()
+            held = self._holdings.held_deliveries_by_entry()
             lost = [entry for entry in page if entry.id not in held and entry.id not in known]
             self._adopted.update(entry.id for entry in lost)
             # An orphan was not started by its last delivery, so that delivery does not count.
-            self._offer_to_lanes([entry._replace(deliveries=entry.deliveries - 1) for entry in lost])
+            self._decode_and_offer([entry._replace(deliveries=entry.deliveries - 1) for entry in lost])
             return lost
 
-    def _offer_to_lanes(self, claimed: list[ClaimedEntry]) -> None:
+    def _decode_and_offer(self, claimed: list[ClaimedEntry]) -> None:
         if not claimed:
             return
-        self._last_id = max(self._last_id, *(entry_order(entry.id) for entry in claimed))
+        self._last_id = max(self._last_id, *(entry_sort_key(entry.id) for entry in claimed))
         self._prefetch.measure_entries(len(claimed), sum(map(_entry_bytes, claimed)))
         for entry in claimed:
             if entry.fields is not None:
@@ -169,7 +169,7 @@ class Intake:
 
     # Staleness ------------------------------------------------------------------------------------------------------
 
-    def snapshot(self) -> ReadSnapshot:
+    def take_snapshot(self) -> ReadSnapshot:
         """Returns the state to compare with when the entries come; taken before they are asked for."""
         return ReadSnapshot(self._lease.lapses, self._recovery.report_number())
 

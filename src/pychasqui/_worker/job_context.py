@@ -26,7 +26,7 @@ class HandlerExit(BaseException):
         self.error = error
 
 
-class Steps(NamedTuple):
+class SteppedCoroutine(NamedTuple):
     """A coroutine that has taken its first step and waits for something."""
 
     run: Callable[..., Any]  # in its context
@@ -34,12 +34,12 @@ class Steps(NamedTuple):
     waits_for: Any
 
 
-def step_in_new_context(function: Callable[[T], Awaitable[Any]], argument: T) -> Steps:
+def step_in_new_context(function: Callable[[T], Awaitable[Any]], argument: T) -> SteppedCoroutine:
     """Call function(argument) in a new context and step into what it returns; StopIteration brings its result."""
     run = copy_context().run
     awaitable = run(function, argument)
     rest: Any = awaitable if type(awaitable) is CoroutineType else as_coroutine(awaitable)
-    return Steps(run, rest, run(rest.send, None))
+    return SteppedCoroutine(run, rest, run(rest.send, None))
 
 
 async def as_coroutine(awaitable: Awaitable[Any]) -> Any:
@@ -47,7 +47,7 @@ async def as_coroutine(awaitable: Awaitable[Any]) -> Any:
 
 
 @types.coroutine
-def await_rest(
+def await_rest_of_coroutine(
     run: Callable[..., Any], rest: Coroutine[Any, Any, Any], waits_for: Any, error: BaseException | None = None
 ) -> Generator[Any, Any, Any]:
     """Awaits the rest of a coroutine that has taken its first step; throws `error` into it first, if there is one."""
@@ -103,10 +103,10 @@ def _await_after_error(
         raise HandlerExit(own) from None
     finally:
         if not is_closed:
-            _take_back_cancellations()
+            _uncancel_task()
 
 
-def _take_back_cancellations() -> None:
+def _uncancel_task() -> None:
     """Else the next job of this task would begin cancelled: asyncio.timeout() and TaskGroup count them."""
     task = asyncio.current_task()
     while task is not None and task.cancelling():
@@ -114,7 +114,8 @@ def _take_back_cancellations() -> None:
 
 
 def find_await_stack(task: asyncio.Task[Any]) -> list[FrameType]:
-    """The frames of a suspended task, from the outermost to the one that waits; also those that await_rest() drives."""
+    """The frames of a suspended task, from the outermost to the one that waits; also those below
+    await_rest_of_coroutine()."""
     frames: list[FrameType] = []
     awaited: Any = task.get_coro()
     while awaited is not None and len(frames) < MAX_FRAMES:

@@ -16,7 +16,7 @@ from ..errors import JobTimeout, RetryLater, Snooze, UnrecoverableError
 from .shared import Signal
 
 
-class Stop:
+class StopRequest:
     """A job that is to stop: which run of it, and how often its handler was cancelled so far."""
 
     def __init__(self, job: Delivery, timeout_s: float | None) -> None:
@@ -37,7 +37,7 @@ class Stop:
     def is_cancelled(self) -> bool:
         return self.timeout_s is None
 
-    def error_for(self, raised: BaseException) -> BaseException:
+    def make_timeout_error(self, raised: BaseException) -> BaseException:
         """The error of a run that took too long. A handler may still ask by its own for a later run, or for none."""
         kind = type(raised)
         if issubclass(kind, (UnrecoverableError, RetryLater, Snooze)):
@@ -56,14 +56,14 @@ class JobStops:
         self.expected_sooner = Signal()  # a timeout is shorter than those before it
         self.cancellations = Cancellations()  # the notes of this queue
         self._timeouts = timeouts
-        self._stops: dict[bytes, Stop] = {}  # by entry
+        self._stops: dict[bytes, StopRequest] = {}  # by entry
         self._extensions: dict[bytes, float] = {}  # seconds that were added to the time of a run, by entry
 
     @property
     def is_empty(self) -> bool:
         return not self._stops
 
-    def expect_timeout(self, timeout_s: float) -> None:
+    def shorten_check_interval(self, timeout_s: float) -> None:
         """A job with a time of its own has come: the next look must not be later than that."""
         if timeout_s < self.shortest_s:
             self.shortest_s = timeout_s
@@ -84,19 +84,19 @@ class JobStops:
     def is_stopped(self, entry_id: bytes) -> bool:
         return entry_id in self._stops
 
-    def find_stop(self, job: Delivery) -> Stop | None:
+    def find_stop(self, job: Delivery) -> StopRequest | None:
         stop = self._stops.get(job.entry_id)
         return stop if stop is not None and stop.job is job else None
 
     def set_cancellations(self, found: Cancellations) -> None:
         self.cancellations = found
 
-    def note_stop(self, job: Delivery, timeout_s: float | None) -> Stop:
+    def add_stop(self, job: Delivery, timeout_s: float | None) -> StopRequest:
         """Notes that a run is to stop: its time is over, or with None its job is cancelled."""
-        stop = self._stops[job.entry_id] = Stop(job, timeout_s)
+        stop = self._stops[job.entry_id] = StopRequest(job, timeout_s)
         return stop
 
-    def take_stop(self, job: Delivery) -> Stop | None:
+    def pop_stop(self, job: Delivery) -> StopRequest | None:
         """The run has ended by an error: returns why it was to stop, and forgets it."""
         stop = self.find_stop(job)
         if stop is not None:

@@ -21,7 +21,7 @@ from .._core.clock import lease_clock
 from .._core.delivery import Delivery
 from .._core.limits import TURN_S
 from .first_step import RunHandler, StartedJob, take_first_step
-from .job_context import HandlerExit, as_coroutine, await_rest
+from .job_context import HandlerExit, as_coroutine, await_rest_of_coroutine
 from .shared import Shared
 from .task_ends import CLEANUP_S, LAST_CLEANUP_S, cancel_tasks
 
@@ -76,10 +76,10 @@ class Lanes:
         self._alive = len(self._tasks)
 
     def offer(self, jobs: list[Delivery]) -> None:
-        self.put(jobs)
+        self.put_into_inbox(jobs)
         self.wake()
 
-    def put(self, jobs: list[Delivery]) -> None:
+    def put_into_inbox(self, jobs: list[Delivery]) -> None:
         """offer() in two steps: start_lone_or_wake() or wake() must follow."""
         self._inbox.extend(jobs)
 
@@ -137,17 +137,17 @@ class Lanes:
         """From now on the lanes send the room signal when the inbox falls to this size."""
         self._low_water = low_water
 
-    def task_of(self, number: int) -> asyncio.Task[None]:
+    def get_lane_task(self, number: int) -> asyncio.Task[None]:
         return self._tasks[number]
 
     def is_lane_task(self, task: asyncio.Task[Any] | None) -> bool:
         return task in self._tasks
 
-    def resume(self) -> None:
+    def resume_after_lapse(self) -> None:
         """Starts jobs again after the lease was over."""
         self._end_turn()
 
-    def forget_lost(self, ids: set[bytes]) -> bool:
+    def drop_lost_jobs(self, ids: set[bytes]) -> bool:
         """Forgets jobs that another worker has taken. One that runs goes on, and its outcome does not count.
 
         Returns whether any of them was still here.
@@ -194,7 +194,7 @@ class Lanes:
         ending: Any
         while begun is not None or not self._is_stopping:
             # hot: 0.05 us; within a turn that is open there is no need to ask
-            while begun is not None or (inbox and (now < self._turn_ends_at or self._try_open_turn(now))):
+            while begun is not None or (inbox and (now < self._turn_ends_at or self._try_begin_turn(now))):
                 if begun is None:
                     job = running[number] = inbox[0]
                     inbox.popleft()  # not before: the heartbeat's thread must see it in one place or the other
@@ -203,7 +203,7 @@ class Lanes:
                         self._wake_others()
                         is_to_run, now = await self._finish_decoding(job), monotonic()
                         if not is_to_run or not self._is_still_to_start(job, now):
-                            self._drop_job(number)
+                            self._clear_lane(number)
                             continue
                     job.started_at = now
                     if on_start is not None:
@@ -224,7 +224,7 @@ class Lanes:
                             raise HandlerExit(own) from None
                         else:
                             self._wake_others()
-                            result = await await_rest(run, rest, waits_for)
+                            result = await await_rest_of_coroutine(run, rest, waits_for)
                     else:
                         ending, begun = begun.finish(), None
                         result = await ending
@@ -264,14 +264,14 @@ class Lanes:
             return False
         return True
 
-    def _drop_job(self, number: int) -> None:
+    def _clear_lane(self, number: int) -> None:
         """The lane's job does not run: it is settled already, waits again, or is another worker's."""
         self._running[number] = None
         self.finished += 1
         if len(self._inbox) == self._low_water:
             self._room.send()
 
-    def _try_open_turn(self, now: float) -> bool:
+    def _try_begin_turn(self, now: float) -> bool:
         """Whether this turn of the loop begins with this job: there was none in it yet, and there may be one."""
         if self._turn_is_open or self._is_stopping or lease_clock() >= self._lease.until:
             return False

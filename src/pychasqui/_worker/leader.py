@@ -22,7 +22,7 @@ from .._redis.repeatables import RepeatablesBroker
 from .._redis.replies import OtherLeader
 from ..errors import RedisTrouble
 from ..metrics import LockOutcome, Record
-from .fleet import Fleet
+from .living_workers import LivingWorkers
 from .outage import Outage
 from .service import Service
 from .shared import OnDeath
@@ -47,11 +47,11 @@ class LeaderService(Service):
         outage: Outage,
         *,
         on_death: OnDeath,
-        fleet: Fleet,
+        living_workers: LivingWorkers,
         record: Callable[[Record], None] | None,
     ) -> None:
         super().__init__(on_death)
-        self._fleet = fleet
+        self._living_workers = living_workers
         self._leases = broker
         self._outage = outage
         self._record = record  # None: no sink wants metrics
@@ -73,7 +73,7 @@ class LeaderService(Service):
             return f"{self.what_waits} wait: {self._stalled_by!r} holds the {self.role}'s lease and moves nothing"
         return None
 
-    def note_due_in(self, seconds: float) -> None:
+    def wake_when_due(self, seconds: float) -> None:
         """A message says that something is due in this many seconds."""
         due = max(clock.monotonic() + seconds, self._looked_at + HINTS_APART_S)
         if self._leads and due < self._next_due:
@@ -87,7 +87,7 @@ class LeaderService(Service):
                 async with asyncio.timeout(patience_s):
                     await self._release_lead()
 
-    async def _look_for_due(self) -> float:
+    async def _tick_as_leader_or_standby(self) -> float:
         """Returns how long to wait for the next look, if nothing is due sooner.
 
         Only the leader subscribes: a message costs the server as much as it has subscribers.
@@ -112,7 +112,7 @@ class LeaderService(Service):
         while not self._is_stopping:
             self._looked_at = clock.monotonic()
             try:
-                wait_s = await self._look_for_due()
+                wait_s = await self._tick_as_leader_or_standby()
             except Exception as error:  # noqa: BLE001  the border of this part: a look can be made again, whatever it was
                 wait_s = self._outage.pause_after(error)
                 self._next_due = float("inf")
@@ -126,11 +126,13 @@ class LeaderService(Service):
         """When something is known to be due. While looks fail, nothing is: the pauses between them hold."""
         return float("inf") if self._outage.is_on else self._next_due
 
-    def _standby_s(self, lease_left_ms: int, most_s: float) -> float:
+    def _standby_pause_s(self, lease_left_ms: int, most_s: float) -> float:
         """How long to wait for a lease that another process holds: until it ends if it is not renewed (-1: it has no
         end), so that nothing is held up for longer than that. Many workers share the looks, unless it moves nothing."""
-        if self._fleet.living > STANDING_BY and self._overdue_from is None:
-            return min(self._fleet.spread_pause(most_s, STANDING_BY), LONGEST_STANDBY_S) * random.uniform(0.5, 1.5)
+        if self._living_workers.living > STANDING_BY and self._overdue_from is None:
+            return min(
+                self._living_workers.scale_pause_by_workers(most_s, STANDING_BY), LONGEST_STANDBY_S
+            ) * random.uniform(0.5, 1.5)
         return most_s if lease_left_ms < 0 else min(most_s, (lease_left_ms + 1) / 1000)
 
     def _note_leader(self, other: OtherLeader | None) -> None:

@@ -53,7 +53,7 @@ class LeaseRenewal:
         self._broker = broker
         self._group, self._consumer = shared.group, shared.consumer
         self._lease, self._holdings = shared.lease, shared.holdings
-        self._may_have_orphans, self._fleet = shared.may_have_orphans, shared.fleet
+        self._may_have_orphans, self._living_workers = shared.may_have_orphans, shared.living_workers
         self._ended_leases = shared.ended_leases
         self._lease_ms, self.every_s, self._hold_s = times
         self._lanes = lanes
@@ -93,24 +93,24 @@ class LeaseRenewal:
         """Renews the lease, and from time to time the hold on entries. Returns how long to wait before the next."""
         was_over = self._lease.is_over
         if was_over and not is_first:
-            self._lease.note_trouble()
+            self._lease.record_trouble()
         try:
             if was_over and not await self._round_trips.can_hold_lease():
-                await self._hold_without_a_lease()
+                await self._renew_held_or_leave_group()
                 return self.every_s
             entries, sent_at = self._entries_to_renew(was_over), lease_clock()
             lost = await self._send_renewals(entries)
         except RedisTrouble as error:
-            self._round_trips.note_failure()
+            self._round_trips.forget_measurement()
             action = action_for(error)
             if action is ErrorAction.NO_GROUP:
                 return await self._report_holdings(error)
             if is_first and action in (ErrorAction.FATAL, ErrorAction.REAUTHENTICATE):
                 raise
-            self._lease.note_trouble()
+            self._lease.record_trouble()
             return min(self._outage.pause_after(error), self.every_s)
-        self._round_trips.note_renewal(lease_clock() - sent_at)
-        return self._note_renewed(sent_at, lost, was_over=was_over)
+        self._round_trips.record_round_trip(lease_clock() - sent_at)
+        return self._apply_renewal(sent_at, lost, was_over=was_over)
 
     def _entries_to_renew(self, was_over: bool) -> list[tuple[bytes, int]]:
         """After a lapse all held entries, because other workers may have taken any of them.
@@ -120,7 +120,7 @@ class LeaseRenewal:
         now = lease_clock()
         if not was_over and now < self._hold_at - self.every_s / 2:
             return []
-        held, before = self._holdings.held(), self._held_before
+        held, before = self._holdings.held_deliveries_by_entry(), self._held_before
         self._held_before, self._hold_at = held, now + self._hold_s
         return list(held.items() if was_over else held.items() & before.items())
 
@@ -136,20 +136,20 @@ class LeaseRenewal:
         )
         if answers[0].flags is not None:
             self._queue_watch.note_queue_flags(answers[0].flags)
-        self._fleet.note_living_workers(answers[0].living)
+        self._living_workers.note_living_workers(answers[0].living)
         if answers[0].over:
             self._call_in_worker_loop(self._ended_leases.send)
         return {entry_id for answer in answers for entry_id in answer.lost}
 
-    async def _hold_without_a_lease(self) -> None:
+    async def _renew_held_or_leave_group(self) -> None:
         """No lease can be held here: Redis keeps one only for the jobs that still run."""
-        if held := list(self._holdings.held().items()):
+        if held := list(self._holdings.held_deliveries_by_entry().items()):
             await self._send_renewals(held)
         elif not self._has_left:  # other workers take what was read here and not started at once
             self._has_left = True
             await self._broker.leave_group(self._group, self._consumer)
 
-    def _note_renewed(self, sent_at: float, lost: set[bytes], *, was_over: bool) -> float:
+    def _apply_renewal(self, sent_at: float, lost: set[bytes], *, was_over: bool) -> float:
         self._outage.end()
         self._has_left = False
         if self._groupless.is_on:
@@ -172,11 +172,11 @@ class LeaseRenewal:
         """Runs in the worker's loop, in one step: no lost entry may start because the lease holds again."""
         self._forget_lost_entries(lost)
         self._lease.begin_again(until)
-        self._lanes.resume()
+        self._lanes.resume_after_lapse()
 
     def _forget_lost_entries(self, lost: set[bytes]) -> None:
         """Runs in the worker's loop. An entry that was lost by one delivery may have come back by another."""
-        if self._lanes.forget_lost(lost):
+        if self._lanes.drop_lost_jobs(lost):
             self._may_have_orphans.set()
 
     async def _report_holdings(self, error: RedisTrouble) -> float:

@@ -39,9 +39,9 @@ class LoopWatch:
         self._report_blockage()
         apart_s = ASKS_APART_S if self._holdings.running_jobs() else IDLE_ASKS_APART_S
         if self._asked_at is None and monotonic() >= self._last_asked_at + apart_s:
-            self._ask_for_sign()
+            self._request_sign_of_life()
 
-    def _ask_for_sign(self) -> None:
+    def _request_sign_of_life(self) -> None:
         self._asked_at = self._last_asked_at = monotonic()
         self._call_in_worker_loop(self._note_sign_of_life)
 

@@ -29,7 +29,7 @@ class OrphanSearch(NamedTuple):
 
 
 class Orphans:
-    """adopt() takes them in; hand_back() releases them for other workers."""
+    """adopt_orphans() takes them in; release_orphans() releases them for other workers."""
 
     def __init__(self, broker: Broker, shared: Shared, intake: Intake, prefetch: Prefetch, releaser: Releaser) -> None:
         self._broker = broker  # not the one that a blocked read holds up
@@ -42,7 +42,7 @@ class Orphans:
         self._search: OrphanSearch | None = None  # one that had to stop because no more fitted in
         self._is_searching = False
 
-    async def adopt(self) -> bool:
+    async def adopt_orphans(self) -> bool:
         """Finds orphans and takes them in. Returns whether there is no room for all; the next call goes on there."""
         if self._is_searching:
             return False
@@ -86,12 +86,12 @@ class Orphans:
         """Returns None if the search is over: there is no further page, or this one is stale."""
         # An entry that is held before, while or after the page is on its way is no orphan.
         with self._intake.collecting_arrivals() as known:
-            known |= self._holdings.held().keys() | self._releaser.on_their_way
-            asked = self._intake.snapshot()
+            known |= self._holdings.held_deliveries_by_entry().keys() | self._releaser.on_their_way
+            asked = self._intake.take_snapshot()
             page = await self._broker.list_pending(
                 self._group, self._consumer, *search, ORPHANS_A_PAGE, self._prefetch.byte_bounds()
             )
-            lost = self._intake.adopt_unknown(page, known, asked)
+            lost = self._intake.adopt_unknown_entries(page, known, asked)
         if lost is None or not page:
             return None
         deleted = [entry.id for entry in lost if entry.fields is None and not entry.size]
@@ -103,7 +103,7 @@ class Orphans:
         try:
             while has_more:
                 page = await self._broker.list_pending_ids(self._group, self._consumer, b"", b"+", ORPHANS_A_PAGE)
-                held = self._holdings.held()
+                held = self._holdings.held_deliveries_by_entry()
                 unknown = [(entry_id, deliveries - 1) for entry_id, deliveries in page if entry_id not in held]
                 if has_more := bool(unknown):
                     await self._broker.release_entries(self._group, self._consumer, unknown)

@@ -10,7 +10,7 @@ from ..metrics import DlqRouted, JobOutcome, JobsCancelled, Record, RetrySchedul
 def make_outcome_records(outcome: Rescheduled | Buried, *, is_moved: bool) -> list[Record]:
     """The run, if there was one; and where the job went, unless it was no longer this worker's to move."""
     run, name = outcome.run, outcome.job_name
-    records: list[Record] = [] if run is None else [_run_record(run, name)]
+    records: list[Record] = [] if run is None else [_make_run_record(run, name)]
     if is_moved and isinstance(outcome, Rescheduled):
         records.append(RetryScheduled(outcome.run.attempt + 1, outcome.delay_ms, name))
     elif is_moved and isinstance(outcome, Buried) and outcome.reason == CANCELLED:
@@ -20,5 +20,5 @@ def make_outcome_records(outcome: Rescheduled | Buried, *, is_moved: bool) -> li
     return records
 
 
-def _run_record(run: FailedRun, name: str) -> JobOutcome:
+def _make_run_record(run: FailedRun, name: str) -> JobOutcome:
     return JobOutcome(run.kind, run.attempt, run.duration_us, name)

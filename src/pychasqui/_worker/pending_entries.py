@@ -31,16 +31,16 @@ class PendingEntries:
     async def take_in_pending(self, count: int) -> bool:
         """Returns whether to look at the room again before new entries are read."""
         if self._may_have_orphans.is_set:
-            is_full = await self._orphans.adopt()
+            is_full = await self._orphans.adopt_orphans()
             if is_full or self._is_paused.is_set:
                 return True
         if self._is_closing.is_set or not self._reclaimer.has_work:
             return False
         with self._intake.expecting_entries():
-            self._intake.take_claimed(await self._reclaimer.claim(count, self._prefetch.byte_bounds()))
+            self._intake.put_claimed_entries(await self._reclaimer.claim(count, self._prefetch.byte_bounds()))
         await asyncio.sleep(0)  # the lanes start some of them first, which leaves room
         return True
 
-    async def hand_back_orphans(self) -> None:
+    async def release_orphans(self) -> None:
         """Releases entries that came too late to be started here, for other workers."""
         await self._orphans.release_orphans()

@@ -17,8 +17,8 @@ from .._redis.broker import Broker
 from .._redis.replies import Promotion
 from ..errors import ReplyError
 from ..metrics import PromoterTick, Record
-from .fleet import Fleet
 from .leader import LeaderService
+from .living_workers import LivingWorkers
 from .outage import Outage
 from .shared import OnDeath
 
@@ -38,7 +38,7 @@ class PromoterService(LeaderService):
         holder: str,
         *,
         on_death: OnDeath,
-        fleet: Fleet | None = None,
+        living_workers: LivingWorkers | None = None,
         events_max_len: int = 0,
         every_s: float = PROMOTE_EVERY_S,
         batch: int = PROMOTE_BATCH,
@@ -46,7 +46,9 @@ class PromoterService(LeaderService):
         record: Callable[[Record], None] | None = None,
     ) -> None:
         outage = Outage("delayed jobs wait, the promoter keeps trying", "delayed jobs are promoted again")
-        super().__init__(broker, outage, on_death=on_death, fleet=fleet or Fleet(), record=record)
+        super().__init__(
+            broker, outage, on_death=on_death, living_workers=living_workers or LivingWorkers(), record=record
+        )
         self._broker = broker
         self._holder = holder
         self._events_max_len = events_max_len
@@ -64,7 +66,7 @@ class PromoterService(LeaderService):
     def publish_due_in(self, delay_ms: int) -> None:
         """This worker has rescheduled a job that is due in this many ms: publish that, unless the leader will know."""
         if self._leads:
-            self.note_due_in(delay_ms / 1000)
+            self.wake_when_due(delay_ms / 1000)
             return
         now = clock.monotonic()
         due = now + delay_ms / 1000
@@ -77,7 +79,7 @@ class PromoterService(LeaderService):
         await self._broker.release_promoter_lease(self._holder)
 
     async def _subscribe(self) -> bool:
-        return await self._broker.subscribe_to_due(self.note_due_in)
+        return await self._broker.subscribe_to_due(self.wake_when_due)
 
     async def _tick(self, *, hears: bool) -> float:
         now = clock.monotonic()
@@ -88,7 +90,7 @@ class PromoterService(LeaderService):
         )
         self._note_leader(done.other)
         if done.other is not None:
-            return self._standby_s(done.next_due_ms, self._rest_s)
+            return self._standby_pause_s(done.next_due_ms, self._rest_s)
         if done.refusal:
             self._refusals.pause_after(ReplyError(done.refusal))
         else:

@@ -56,7 +56,7 @@ class QueueWatch:
             self._was_paused = flags.is_paused
             self._on_pause(flags.is_paused)
 
-    async def wait_for_reading(self) -> None:
+    async def wait_until_flags_are_read(self) -> None:
         """Returns when the look that is under way has ended, if there is one."""
         if self._looking is not None:
             await asyncio.wait({self._looking})

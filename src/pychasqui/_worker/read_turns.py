@@ -14,7 +14,7 @@ from contextlib import suppress
 from .._core import clock
 from .._redis.broker import Broker
 from ..errors import RedisTrouble
-from .fleet import Fleet
+from .living_workers import LivingWorkers
 
 MOST_WAITING = 16
 TURN_S = 5.0  # how long a worker waits at the server before it is another one's turn
@@ -28,9 +28,15 @@ class ReadTurns:
     """block_ms() before each read; pause_s() after a read that brought nothing."""
 
     def __init__(
-        self, fleet: Fleet, broker: Broker, group: str, block_ms: int, *, on_backlog: Callable[[], None]
+        self,
+        living_workers: LivingWorkers,
+        broker: Broker,
+        group: str,
+        block_ms: int,
+        *,
+        on_backlog: Callable[[], None],
     ) -> None:
-        self._fleet = fleet
+        self._living_workers = living_workers
         self._on_backlog = on_backlog  # ends a pause
         self._broker = broker  # not the one that a read that waits holds up
         self._group = group
@@ -41,7 +47,7 @@ class ReadTurns:
 
     @property
     def are_shared(self) -> bool:
-        return self._fleet.living > MOST_WAITING
+        return self._living_workers.living > MOST_WAITING
 
     def block_ms(self) -> int | None:
         """Returns how long the next read waits at the server; None: it does not."""
@@ -57,7 +63,7 @@ class ReadTurns:
 
         It is drawn whose turn begins, with the chance that lets as many begin as end if MOST_WAITING wait.
         """
-        now, others = clock.monotonic(), self._fleet.living - MOST_WAITING
+        now, others = clock.monotonic(), self._living_workers.living - MOST_WAITING
         if others <= 0 or now < self._waits_until:
             return 0.0
         drawn_for_s, self._drawn_at = min(now - self._drawn_at, LONGEST_REST_S), now
@@ -65,11 +71,11 @@ class ReadTurns:
             self._waits_until = now + TURN_S
             return 0.0
         with suppress(RedisTrouble):  # without messages it looks from time to time
-            await self._broker.subscribe_to_backlog(self._note_backlog)
+            await self._broker.subscribe_to_backlog(self._handle_backlog_hint)
         pause_s = min(max(LOOKS_APART_S * others, SHORTEST_REST_S), LONGEST_REST_S)
         return pause_s * random.uniform(0.5, 1.5)
 
-    def _note_backlog(self) -> None:
+    def _handle_backlog_hint(self) -> None:
         """A message says that jobs are left."""
         self._heard_at = clock.monotonic()
         self._on_backlog()

@@ -72,14 +72,14 @@ class Reader(Service):
         self._pending = pending
         self._releaser = releaser
         self._max_reply_bytes = limits.max_reply_bytes
-        self._turns = ReadTurns(shared.fleet, helper, self._group, limits.block_ms, on_backlog=self.wake)
+        self._turns = ReadTurns(shared.living_workers, helper, self._group, limits.block_ms, on_backlog=self.wake)
         self._awaits_settling = False
         self._unblocking: asyncio.Task[None] | None = None
         self._outage = Outage(
             f"worker {self._consumer} cannot read and keeps trying", f"worker {self._consumer} reads again"
         )
         shared.room.listen(self.wake)
-        shared.settled.listen(self._wake_if_settling_awaited)
+        shared.settled.listen(self._wake_if_awaiting_settling)
 
     # Stopping and pausing -------------------------------------------------------------------------------------------
 
@@ -93,7 +93,7 @@ class Reader(Service):
         while not self._task.done() and monotonic() < give_up_at:
             try:
                 async with asyncio.timeout(UNBLOCK_FOR_S):
-                    await self._unblock()
+                    await self._unblock_read()
             except (RedisTrouble, TimeoutError):
                 break
             await asyncio.wait({self._task}, timeout=UNBLOCK_EVERY_S)
@@ -116,10 +116,10 @@ class Reader(Service):
         give_up_at = monotonic() + UNBLOCK_FOR_S
         while self._is_paused.is_set and self._intake.is_expecting and monotonic() < give_up_at:
             with suppress(RedisTrouble):  # the read ends by itself
-                await self._unblock()
+                await self._unblock_read()
             await asyncio.sleep(UNBLOCK_EVERY_S)
 
-    async def _unblock(self) -> None:
+    async def _unblock_read(self) -> None:
         client_id = self._broker.client_id
         address = self._broker.server_address
         if client_id is not None and not await self._helper.unblock_read(client_id, address):
@@ -138,7 +138,7 @@ class Reader(Service):
             if monotonic() >= hand_back_at:
                 hand_back_at = float("inf")
                 await self._releaser.release_unstarted()
-                await self._pending.hand_back_orphans()
+                await self._pending.release_orphans()
             await self._sleep(REGROUP_S)
 
     # Reading --------------------------------------------------------------------------------------------------------
@@ -167,7 +167,7 @@ class Reader(Service):
                 is_look = block_ms is None and not had_backlog
                 came, has_backlog = await self._read_batches(count, block_ms, is_look=is_look)
             except RedisTrouble as error:
-                await self._recover(error)
+                await self._recover_from_error(error)
                 continue
             if came:
                 was_empty = False
@@ -190,13 +190,13 @@ class Reader(Service):
             slept_from = monotonic()
             await self._sleep(STALE_S)
             if monotonic() - slept_from >= STALE_S and not self._is_stopping:
-                await self._hand_back_surplus()
+                await self._release_surplus()
 
-    def _wake_if_settling_awaited(self) -> None:
+    def _wake_if_awaiting_settling(self) -> None:
         if self._awaits_settling:
             self.wake()
 
-    async def _hand_back_surplus(self) -> None:
+    async def _release_surplus(self) -> None:
         """Hands back jobs that wait here for too long because the handler has become slower."""
         await self._releaser.release_unstarted(keep=self._prefetch.count_to_keep())
 
@@ -231,14 +231,14 @@ class Reader(Service):
                 count = self._room_behind(len(entries))
                 if count:  # hot: the server fetches the next batch while this one is decoded and run
                     reading = await self._send_read(count, None)
-                self._intake.take_fresh(entries)
+                self._intake.put_new_entries_and_wake(entries)
                 if not count:
                     return came, True
 
     def _send_read(self, count: int, block_ms: int | None) -> Awaitable[Reading]:
         small = max(count, WORTH_READING)
         # hot: the intake takes a small batch as soon as its reply is read; a job that is alone waits for nothing else
-        request = ReadRequest(count, block_ms, self._max_reply_bytes, self._intake.start_fresh, small)
+        request = ReadRequest(count, block_ms, self._max_reply_bytes, self._intake.put_new_entries_and_start, small)
         return self._broker.read(self._group, self._consumer, request)
 
     async def _read_by_bytes(self, count: int) -> list[ClaimedEntry]:
@@ -247,7 +247,7 @@ class Reader(Service):
             self._group, self._consumer, count, self._prefetch.byte_bounds()
         )
         self._outage.end()
-        self._intake.take_claimed(claimed)
+        self._intake.put_claimed_entries(claimed)
         await asyncio.sleep(0)  # the lanes start some of them first, which leaves room
         return claimed
 
@@ -259,7 +259,7 @@ class Reader(Service):
             return 0
         return self._prefetch.room_behind(coming)
 
-    async def _recover(self, error: RedisTrouble) -> None:
+    async def _recover_from_error(self, error: RedisTrouble) -> None:
         """Waits, or does what the error asks for; the loop then reads again."""
         if action_for(error) is ErrorAction.NO_GROUP:  # the heartbeat logs it
             self._group_gone.send()

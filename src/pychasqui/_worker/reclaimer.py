@@ -57,7 +57,7 @@ class Reclaimer(Service):
         super().__init__(shared.on_death)
         self._broker = broker
         self._group, self._consumer = shared.group, shared.consumer
-        self._lease, self._fleet = shared.lease, shared.fleet
+        self._lease, self._living_workers = shared.lease, shared.living_workers
         self._may_have_orphans = shared.may_have_orphans
         self._intake = intake
         self._prefetch = prefetch
@@ -85,7 +85,7 @@ class Reclaimer(Service):
         while not self._is_stopping:
             try:
                 if self._may_have_orphans.is_set:
-                    await self._orphans.adopt()
+                    await self._orphans.adopt_orphans()
                 await self._scan_consumers()
             except RedisTrouble as error:
                 log.debug("the scan for abandoned entries comes later: %s", error)
@@ -94,7 +94,7 @@ class Reclaimer(Service):
 
     @property
     def _is_one_of_many(self) -> bool:
-        return self._fleet.living > LOOKING
+        return self._living_workers.living > LOOKING
 
     def _pause_s(self) -> float:
         if self._has_ended_leases:
@@ -109,7 +109,9 @@ class Reclaimer(Service):
         now, has_ended_leases = clock.monotonic(), self._has_ended_leases
         self._has_ended_leases = False
         if not self._is_one_of_many or now >= self._look_at:
-            self._look_at = now + self._fleet.spread_pause(SCAN_S, LOOKING) * random.uniform(0.5, 1.5)
+            self._look_at = now + self._living_workers.scale_pause_by_workers(SCAN_S, LOOKING) * random.uniform(
+                0.5, 1.5
+            )
             await self._scan_all_consumers()
         elif has_ended_leases or now >= self._next_verdict_at:
             now_ms = await self._broker.now_ms()
@@ -117,7 +119,7 @@ class Reclaimer(Service):
             self._judge_consumers(set(leases), leases, now_ms)
         while self._sources and (room := self._prefetch.room_for_claims()) > 0:
             with self._intake.expecting_entries():
-                self._intake.take_claimed(await self.claim(room, self._prefetch.byte_bounds()))
+                self._intake.put_claimed_entries(await self.claim(room, self._prefetch.byte_bounds()))
 
     async def _scan_all_consumers(self) -> None:
         self._next_verdict_s = float("inf")
@@ -129,7 +131,7 @@ class Reclaimer(Service):
             return
         leases = await self._broker.read_leases(self._group)
         if sweeps:
-            self._sweep_at = clock.monotonic() + self._fleet.spread_pause(SWEEP_S, LOOKING)
+            self._sweep_at = clock.monotonic() + self._living_workers.scale_pause_by_workers(SWEEP_S, LOOKING)
             await self._recovery.shorten_impossible_leases(self._broker)
         now_ms = await self._broker.now_ms()
         self._judge_consumers(

@@ -18,7 +18,7 @@ MEASURED_FOR_S = 5.0
 
 
 class RoundTrips:
-    """can_hold_lease() measures before a lease begins; note_renewal() measures by each renewal."""
+    """can_hold_lease() measures before a lease begins; record_round_trip() measures by each renewal."""
 
     def __init__(self, broker: Broker, consumer: str, lease: Lease, lease_ms: int) -> None:
         self.trouble: str | None = None  # why there is no lease, if that is known
@@ -34,7 +34,7 @@ class RoundTrips:
         """Whether a lease can be held, by the last renewal or else by measuring."""
         if self._is_near:
             return True
-        trip_s = await self._measure()
+        trip_s = await self._measure_round_trip()
         if trip_s <= self._longest_s:
             if self.trouble is not None:
                 log.info("worker %s can hold its lease again", self._consumer)
@@ -52,7 +52,7 @@ class RoundTrips:
         self.trouble = f"a round trip to Redis takes {1000 * trip_s:.0f} ms, lease_ms is {self._lease_ms}"
         return False
 
-    async def _measure(self) -> float:
+    async def _measure_round_trip(self) -> float:
         """The best of a few; the first may have to open the connection."""
         self._broker.set_timeout(max(MEASURED_FOR_S, self._lease_ms / 1000))
         best = float("inf")
@@ -64,7 +64,7 @@ class RoundTrips:
                 break
         return best
 
-    def note_renewal(self, trip_s: float) -> None:
+    def record_round_trip(self, trip_s: float) -> None:
         """A renewal was answered after this time.
 
         A connection that has gone dead without a word must not cost the lease: it is given up in time for another one,
@@ -74,9 +74,9 @@ class RoundTrips:
         lease_s = self._lease_ms / 1000
         self._is_near = trip_s <= self._longest_s
         if not self._is_near:
-            self._lease.note_trouble()
+            self._lease.record_trouble()
         self._broker.set_timeout(min(max(lease_s / 3, 4 * self._trip_s), 2 * lease_s / 3))
 
-    def note_failure(self) -> None:
+    def forget_measurement(self) -> None:
         """A renewal failed: the next lease is measured for again."""
         self._is_near = False

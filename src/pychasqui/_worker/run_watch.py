@@ -19,7 +19,7 @@ from time import monotonic
 from .._core.delivery import Delivery
 from .._redis.cancellations import Cancellations
 from .job_context import find_await_stack
-from .job_stops import JobStops, Stop
+from .job_stops import JobStops, StopRequest
 from .shared import Shared
 
 log = logging.getLogger("chasqui.worker")
@@ -54,11 +54,11 @@ class RunWatch:
         self._find_task = find_task
         self._timer: asyncio.TimerHandle | None = None
         self._is_running = False
-        stops.expected_sooner.listen(self._advance_check)
+        stops.expected_sooner.listen(self._bring_check_forward)
 
     def start(self) -> None:
         self._is_running = True
-        self._advance_check()
+        self._bring_check_forward()
 
     def stop(self) -> None:
         self._is_running = False
@@ -66,12 +66,12 @@ class RunWatch:
             self._timer.cancel()
             self._timer = None
 
-    def take_cancellations(self, found: Cancellations) -> None:
+    def stop_cancelled_runs(self, found: Cancellations) -> None:
         """Stops the jobs of these notes that are here. The decoder sees those that come later."""
         self._stops.set_cancellations(found)
         if not found or not self._is_running:
             return
-        waiting = self._holdings.take_waiting(lambda job: job.is_decoded and found.includes_job(job.entry_id, job.id))
+        waiting = self._holdings.remove_waiting(lambda job: job.is_decoded and found.includes_job(job.entry_id, job.id))
         for job in waiting:
             self._on_unstarted(job)
         if waiting:
@@ -80,7 +80,7 @@ class RunWatch:
             self._timer.cancel()
         self._check_runs()
 
-    def _advance_check(self) -> None:
+    def _bring_check_forward(self) -> None:
         """A timeout is known that is shorter than those before it."""
         if self._is_running and self._stops.shortest_s < float("inf"):
             self._schedule_check(max(self._stops.shortest_s, LOOK_S))
@@ -110,17 +110,17 @@ class RunWatch:
         """Stops the run if its time is over. Returns when to look at it again."""
         stop = self._stops.find_stop(job)
         if stop is None and self._stops.cancellations and self._stops.cancellations.includes_job(job.entry_id, job.id):
-            stop = self._stops.note_stop(job, None)
+            stop = self._stops.add_stop(job, None)
         if stop is None:
             timeout_s = self._stops.timeout_of(job)
             if timeout_s is None or now < job.started_at + timeout_s:
                 return float("inf") if timeout_s is None else job.started_at + timeout_s
-            stop = self._stops.note_stop(job, timeout_s)
+            stop = self._stops.add_stop(job, timeout_s)
         if now >= stop.again_at and not stop.is_logged:
             self._cancel_again_or_log(number, stop, now)
         return stop.again_at
 
-    def _cancel_again_or_log(self, number: int, stop: Stop, now: float) -> None:
+    def _cancel_again_or_log(self, number: int, stop: StopRequest, now: float) -> None:
         """Cancels the handler once more, or logs that it goes on."""
         task = None if self._find_task is None else self._find_task(number)
         if stop.cancellations < MOST_CANCELLATIONS:

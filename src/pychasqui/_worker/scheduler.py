@@ -23,8 +23,8 @@ from .._wire.retry_override import decode_retry
 from ..errors import DecodeError
 from ..job import SCHEDULED_AT
 from ..metrics import JobsAdded, Record
-from .fleet import Fleet
 from .leader import LeaderService
+from .living_workers import LivingWorkers
 from .outage import Outage
 from .shared import OnDeath
 
@@ -48,14 +48,16 @@ class SchedulerService(LeaderService):
         holder: str,
         *,
         on_death: OnDeath,
-        fleet: Fleet | None = None,
+        living_workers: LivingWorkers | None = None,
         tick_s: float,
         batch: int = BATCH,
         lease_ms: int = SCHEDULER_LEASE_MS,
         record: Callable[[Record], None] | None = None,
     ) -> None:
         outage = Outage("repeatables wait, the scheduler keeps trying", "repeatables are fired again")
-        super().__init__(repeats, outage, on_death=on_death, fleet=fleet or Fleet(), record=record)
+        super().__init__(
+            repeats, outage, on_death=on_death, living_workers=living_workers or LivingWorkers(), record=record
+        )
         self._repeats = repeats
         self._holder = holder
         self._tick_s = tick_s
@@ -68,7 +70,7 @@ class SchedulerService(LeaderService):
         await self._repeats.release_scheduler_lease(self._holder)
 
     async def _subscribe(self) -> bool:
-        return await self._repeats.subscribe_to_due(self.note_due_in)
+        return await self._repeats.subscribe_to_due(self.wake_when_due)
 
     async def _tick(self, *, hears: bool) -> float:
         self._next_due = float("inf")
@@ -76,9 +78,9 @@ class SchedulerService(LeaderService):
         due = await self._repeats.list_due(self._holder, self._lease_ms, self._batch)
         self._note_leader(due.other)
         if due.other is not None:
-            return self._standby_s(due.next_due_ms, self._tick_s)
+            return self._standby_pause_s(due.next_due_ms, self._tick_s)
         soonest, has_moved = float("inf"), False
-        for fires in batch_fires(self._plan_specs(due)):
+        for fires in batch_fires(self._plan_due_specs(due)):
             if fires is None:
                 await asyncio.sleep(0)
             elif isinstance(fires, tuple):
@@ -97,11 +99,11 @@ class SchedulerService(LeaderService):
         self._next_due = min(self._next_due, next_due)
         return self._tick_s
 
-    def _plan_specs(self, due: DueRepeatables) -> Iterator[FireDecision | tuple[DueSpec, str]]:
+    def _plan_due_specs(self, due: DueRepeatables) -> Iterator[FireDecision | tuple[DueSpec, str]]:
         """What to do about each; for one that cannot be fired, what is wrong with it."""
         for one in due.specs:
             try:
-                yield from _plan_spec(one, due.now_ms, self._grace_ms, self._count_missed)
+                yield from _plan_spec(one, due.now_ms, self._grace_ms, self._count_missed_fire)
             except DecodeError as error:
                 yield (one, f"repeatable {one.key[:200]!r}: {error}"[:500])
 
@@ -112,7 +114,7 @@ class SchedulerService(LeaderService):
             elif one.envelopes and self._record is not None:
                 self._record(JobsAdded(len(one.envelopes), "repeat", one.name))
 
-    def _count_missed(self) -> None:
+    def _count_missed_fire(self) -> None:
         self.missed += 1
 
     async def _bury(self, due: DueSpec, detail: str, now_ms: int) -> None:

@@ -27,10 +27,10 @@ class ServerClock:
         if monotonic() >= self._ask_at:
             async with self._asking:
                 if monotonic() >= self._ask_at:
-                    await self._measure_offset()
+                    await self._measure_clock_offset()
         return time.time() * 1000 if self._offset_ms is None else self._offset_ms + monotonic() * 1000
 
-    async def _measure_offset(self) -> None:
+    async def _measure_clock_offset(self) -> None:
         asked_at = monotonic()
         try:
             server_ms = await self._broker.now_ms()

@@ -15,7 +15,7 @@ from typing import Any
 
 from .._core.clock import lease_clock
 from .._core.delivery import Delivery
-from .fleet import Fleet
+from .living_workers import LivingWorkers
 from .unsettled import UnsettledOutcomes
 
 OnDeath = Callable[[str, BaseException], None]  # gets the title of the part that died, and the error
@@ -41,7 +41,7 @@ class Lease:
         self.until = until
         self.lapses += 1
 
-    def note_trouble(self) -> None:
+    def record_trouble(self) -> None:
         self.troubled_at = lease_clock()
 
 
@@ -55,7 +55,7 @@ class Holdings:
         self.moving = threading.Lock()  # while a thread moves a job to the next of these, or a job leaves the inbox
         self.unsettled = UnsettledOutcomes(consumer)
 
-    def take_waiting(self, is_wanted: Callable[[Delivery], bool]) -> list[Delivery]:
+    def remove_waiting(self, is_wanted: Callable[[Delivery], bool]) -> list[Delivery]:
         """Takes those jobs out of the inbox."""
         with self.moving:
             taken = [job for job in self.inbox if is_wanted(job)]
@@ -71,7 +71,7 @@ class Holdings:
         """Counts the jobs that have ended here and are not settled in Redis yet, without those that Redis refuses."""
         return self.unsettled.count()
 
-    def held(self) -> dict[bytes, int]:
+    def held_deliveries_by_entry(self) -> dict[bytes, int]:
         """The id of each held entry, with the number of its delivery. Also called from the heartbeat's thread.
 
         A job moves from the inbox to the lanes to the outcomes, in threads by way of the ended ones, and is in the next
@@ -121,7 +121,7 @@ class Shared:
     holdings: Holdings
     on_death: OnDeath  # a part calls it when it dies of a defect
     lease: Lease = field(default_factory=Lease)
-    fleet: Fleet = field(default_factory=Fleet)  # the workers of the group
+    living_workers: LivingWorkers = field(default_factory=LivingWorkers)  # the workers of the group
     room: Signal = field(default_factory=Signal)  # the lanes can take more jobs
     settled: Signal = field(default_factory=Signal)  # Redis has answered for some outcomes
     drained: Signal = field(default_factory=Signal)  # a read has found no entry, for the first time after some

@@ -38,7 +38,7 @@ class Shutdown:
         parts.shared.is_closing.set()
         await parts.reclaimer.end(patience_s=0)
         await parts.reader.stop_reading()  # before the rest, so that nothing new comes in
-        await self._hand_back(parts.lanes.take_unstarted())
+        await self._release_unfinished(parts.lanes.take_unstarted())
         await self._drain()
         cut_off = await parts.lanes.stop(self.hurried)
         if parts.event_writer is not None:
@@ -49,7 +49,7 @@ class Shutdown:
         # What cannot be cut off (a thread, a handler that will not be cancelled) stays ours until the lease ends.
         runs_on = parts.lanes.has_stubborn or (cut_off and parts.threads is not None)
         if not runs_on:
-            await self._hand_back(cut_off)
+            await self._release_unfinished(cut_off)
         # After everything that held a lease, before its name goes.
         await parts.heartbeat.stop(patience_s=CLOSING_S)
         if not runs_on:
@@ -79,11 +79,11 @@ class Shutdown:
         )
         log_jobs_cut_off(consumer, holdings.running_jobs(), why=why, fate=fate)
 
-    async def _hand_back(self, jobs: list[Delivery]) -> None:
+    async def _release_unfinished(self, jobs: list[Delivery]) -> None:
         """Hands jobs back, so that other workers run them at once and without using up an attempt."""
         shared, broker = self.components.shared, self.components.broker
         try:
-            await release_jobs(jobs, partial(_retry, broker.release_entries, shared.group, shared.consumer))
+            await release_jobs(jobs, partial(_retry_command, broker.release_entries, shared.group, shared.consumer))
         except (RedisTrouble, TimeoutError) as error:
             log.warning("%d jobs of %s run again when its lease ends: %r", len(jobs), shared.consumer, error)
         else:
@@ -93,12 +93,12 @@ class Shutdown:
     async def _leave_group(self) -> None:
         shared, broker = self.components.shared, self.components.broker
         try:
-            await _retry(broker.leave_group, shared.group, shared.consumer)
+            await _retry_command(broker.leave_group, shared.group, shared.consumer)
         except (RedisTrouble, TimeoutError) as error:
             log.info("worker %s leaves its name in the group: %r", shared.consumer, error)
 
 
-async def _retry(command: Callable[..., Awaitable[Any]], *arguments: object) -> None:
+async def _retry_command(command: Callable[..., Awaitable[Any]], *arguments: object) -> None:
     """Retries a shutdown command for up to CLOSING_S; all of them are idempotent."""
     async with asyncio.timeout(CLOSING_S):
         while True:

@@ -78,11 +78,11 @@ class _Forking(threading.local):
 
     before: set[int] | None = None  # the signals that were blocked already, while a fork is under way
 
-    def block(self) -> None:
+    def block_signals(self) -> None:
         if _catchers:
             self.before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
 
-    def unblock(self) -> None:
+    def unblock_signals(self) -> None:
         if self.before is not None:
             signal.pthread_sigmask(signal.SIG_SETMASK, self.before)
             self.before = None
@@ -96,8 +96,10 @@ def _restore_in_child() -> None:
     for catcher in _catchers.values():
         catcher.restore()
     _catchers.clear()
-    _forking.unblock()
+    _forking.unblock_signals()
 
 
 if hasattr(os, "register_at_fork"):  # not on Windows, where nothing is forked
-    os.register_at_fork(before=_forking.block, after_in_parent=_forking.unblock, after_in_child=_restore_in_child)
+    os.register_at_fork(
+        before=_forking.block_signals, after_in_parent=_forking.unblock_signals, after_in_child=_restore_in_child
+    )

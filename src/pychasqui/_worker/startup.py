@@ -42,16 +42,16 @@ class Startup:
 
     async def run(self) -> None:
         try:
-            await self._run()
+            await self._start_parts()
         except BaseException:  # also if it is cancelled, because the worker is closed meanwhile
-            await self._give_name_up()
+            await self._give_up_name_and_group()
             raise
 
-    async def _run(self) -> None:
+    async def _start_parts(self) -> None:
         components = self._components
         await self._claim_name()  # before anything is written under it
         await self._ensure_group()
-        await self._check_risks()
+        await self._check_server_risks()
         await self._count_earlier_deliveries()  # before anything is read: what is pending now is of an earlier run
         await components.heartbeat.start()  # before anything is read: a worker that holds entries is known to live
         await self._confirm_name()
@@ -92,7 +92,7 @@ class Startup:
         if (await self._try_claim_name(confirms=True)).left_ms > 0:
             raise self._name_in_use_error()
 
-    async def _give_name_up(self) -> None:
+    async def _give_up_name_and_group(self) -> None:
         """Leaves the group after a start that did not come to its end, if the claim of the name is this worker's.
 
         The claim is sent once more to find out, since its first answer may be lost. That renews it: nobody else gets
@@ -124,7 +124,7 @@ class Startup:
         while not await self._retry_until_answered(self._components.recovery.rebuild_group, self._broker):  # noqa: ASYNC110  only Redis knows
             await asyncio.sleep(REGROUP_S)
 
-    async def _check_risks(self) -> None:
+    async def _check_server_risks(self) -> None:
         """Logs what the server's settings put at risk, or refuses to work there."""
         risks = await self._retry_until_answered(self._broker.read_server_risks)
         if self._config.strict and any(risks):

@@ -23,7 +23,7 @@ from typing import Any
 from .._core.clock import lease_clock
 from .._core.delivery import Delivery
 from .first_step import RunHandler
-from .job_context import HandlerExit, Steps, as_coroutine, await_rest
+from .job_context import HandlerExit, SteppedCoroutine, as_coroutine, await_rest_of_coroutine
 from .lanes import Lanes
 from .loop_calls import CallCancelled, LoopCalls
 from .shared import Shared
@@ -79,10 +79,10 @@ class ThreadLanes:
     # The inbox, as the event loop sees it ---------------------------------------------------------------------------
 
     def offer(self, jobs: list[Delivery]) -> None:
-        self.put(jobs)
+        self.put_into_inbox(jobs)
         self.wake()
 
-    def put(self, jobs: list[Delivery]) -> None:
+    def put_into_inbox(self, jobs: list[Delivery]) -> None:
         """offer() in two steps: start_lone_or_wake() or wake() must follow."""
         self._inbox.extend(jobs)
 
@@ -123,11 +123,11 @@ class ThreadLanes:
     def is_lane_task(self, task: asyncio.Task[Any] | None) -> bool:
         return self._loop_calls is not None and task in self._loop_calls.tasks
 
-    def resume(self) -> None:
+    def resume_after_lapse(self) -> None:
         """Starts jobs again after the lease was over."""
         self.wake()
 
-    def forget_lost(self, ids: set[bytes]) -> bool:
+    def drop_lost_jobs(self, ids: set[bytes]) -> bool:
         """Forgets jobs that another worker has taken. One that runs goes on, and its outcome does not count.
 
         Returns whether any of them was still here.
@@ -218,7 +218,7 @@ class ThreadLanes:
                 if not (self._wake_is_due or self._look_is_due):
                     self._wake_loop()
             outcome = self._call_handler(job)
-            if type(outcome) is Steps:
+            if type(outcome) is SteppedCoroutine:
                 self._call_in_loop(self._finish_steps(number, job, outcome))
                 job = None
             else:
@@ -238,7 +238,7 @@ class ThreadLanes:
         try:
             awaitable = run(self._handler, job)
             rest: Any = awaitable if type(awaitable) is CoroutineType else as_coroutine(awaitable)
-            return Steps(run, rest, run(rest.send, None))
+            return SteppedCoroutine(run, rest, run(rest.send, None))
         except StopIteration as stop:
             return stop.value
         except BaseException as error:  # noqa: BLE001  a handler may raise anything
@@ -266,10 +266,10 @@ class ThreadLanes:
             return False
         return is_to_run
 
-    async def _finish_steps(self, number: int, job: Delivery, steps: Steps) -> None:
+    async def _finish_steps(self, number: int, job: Delivery, steps: SteppedCoroutine) -> None:
         outcome: Any
         try:
-            outcome = await await_rest(*steps)
+            outcome = await await_rest_of_coroutine(*steps)
         except GeneratorExit:  # not the handler's: the loop is gone
             raise
         except BaseException as error:

@@ -77,9 +77,9 @@ class Threads:
         self.is_waking = False
         while not self._is_closed:
             self._run_jobs(number)
-            self._park(parking)
+            self._park_until_woken(parking)
 
-    def _park(self, parking: threading.Lock) -> None:
+    def _park_until_woken(self, parking: threading.Lock) -> None:
         """Block until woken. A job that came between the last look and the parking is seen here."""
         self._parked.append(parking)
         if self._has_job() or self._is_closed:

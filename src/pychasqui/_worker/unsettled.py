@@ -72,7 +72,7 @@ class Unsettled(Generic[T]):
         self.waiting.append(outcome)
         self.bytes += size
 
-    def settle_first(self, count: int, *, unanswered: list[T], refused: list[T], freed_bytes: int) -> None:
+    def remove_first_settled(self, count: int, *, unanswered: list[T], refused: list[T], freed_bytes: int) -> None:
         """Removes the first `count` of `waiting`, except `unanswered`; those in `refused` move to that list."""
         self.bytes -= freed_bytes
         self.refused += refused

@@ -119,7 +119,7 @@ def build_components(
         broker,
         consumer,
         on_death=on_death,
-        fleet=shared.fleet,
+        living_workers=shared.living_workers,
         events_max_len=config.events_max_len,
         record=record,
     )
@@ -127,7 +127,7 @@ def build_components(
         RepeatablesBroker(broker, keys),
         consumer,
         on_death=on_death,
-        fleet=shared.fleet,
+        living_workers=shared.living_workers,
         tick_s=config.scheduler_tick_ms / 1000,
         record=record,
     )
@@ -182,14 +182,14 @@ def build_components(
     lanes = (ThreadLanes if is_plain else Lanes)(
         _wrap_with_tracing_and_logs(config, connector, run_handler),
         shared,
-        on_start=None if event_writer is None else event_writer.note_started,
+        on_start=None if event_writer is None else event_writer.queue_active_event,
         on_done=acker.done,
         on_failed=logs.bind_job_to_call(config.queue_name, failures.handle_error),
-        decode=decoder.decode_late,
+        decode=decoder.decode_put_off_job,
         is_abandoned=is_abandoned,
     )
 
-    find_task = lanes.task_of if isinstance(lanes, Lanes) else None
+    find_task = lanes.get_lane_task if isinstance(lanes, Lanes) else None
     run_watch = RunWatch(shared, stops, find_task, on_unstarted=failures.finish_cancelled)
 
     recovery = GroupRecovery(group, consumer, lease_ms, shared.holdings)
@@ -230,12 +230,12 @@ def build_components(
     queue_watch = QueueWatch(
         renewing,
         on_pause=partial(thread.call_in_worker_loop, reader.set_paused),
-        on_cancellations=partial(thread.call_in_worker_loop, run_watch.take_cancellations),
+        on_cancellations=partial(thread.call_in_worker_loop, run_watch.stop_cancelled_runs),
     )
     renewal = LeaseRenewal(
         renewing,
         shared,
-        RenewalTimes(lease_ms, config.renew_s, config.hold_s),
+        RenewalTimes(lease_ms, config.renew_interval_s, config.renew_hold_interval_s),
         lanes=lanes,
         recovery=recovery,
         queue_watch=queue_watch,

@@ -12,14 +12,14 @@ import click
 
 from ..errors import InvalidArgument, InvalidType, JobFailed, ResultNotStored, printable
 from .app_targets import app_option
-from .confirm import ctrl_c_at_once, dry_run_option
+from .confirm import dry_run_option, end_read_at_ctrl_c
 from .data_argument import parse_json, read_data
 from .exits import CommandFailure
 from .moments import MOMENT
-from .options import SPAN, CommandContext, common_options, queue_argument
+from .options import SPAN, CommandContext, add_common_options, queue_argument
 from .progress import ProgressBar
 from .task_jobs import MakeJob, find_job_maker
-from .values import UNCUT, compact_json
+from .values import UNCUT, encode_compact_json
 
 if TYPE_CHECKING:
     from ..queue import Queue
@@ -42,7 +42,7 @@ STDIN = "-"
 @click.option("--timeout", type=SPAN, default=30_000, help="With --wait: how long, 30s without it.")
 @app_option
 @dry_run_option
-@common_options
+@add_common_options
 def add(
     context: CommandContext,
     queue_name: str,
@@ -93,7 +93,7 @@ async def _add_one(
     context: CommandContext, queue: Queue, job: dict[str, Any], *, timeout_s: float | None, dry_run: bool
 ) -> None:
     if dry_run:
-        shown = printable(compact_json(job["data"]), 1000)
+        shown = printable(encode_compact_json(job["data"]), 1000)
         context.output.message(f"would add a job {printable(job['name'])!r} to queue {queue.name}: {shown}")
         return
     async with queue:
@@ -109,7 +109,7 @@ async def _add_one(
             return
         context.output.message(f"waiting for the result of job {printable(added.id)}")
         result = await _wait_for_result(context, queue, added.id, timeout_s)
-    context.output.item({**record, "result": result}, printable(compact_json(result), UNCUT))
+    context.output.item({**record, "result": result}, printable(encode_compact_json(result), UNCUT))
 
 
 async def _wait_for_result(context: CommandContext, queue: Queue, job_id: str, timeout_s: float) -> Any:
@@ -129,11 +129,11 @@ async def _wait_for_result(context: CommandContext, queue: Queue, job_id: str, t
 async def _add_lines(context: CommandContext, queue: Queue, make: MakeJob, *, dry_run: bool) -> None:
     added, batch = 0, list[dict[str, Any]]()
     async with queue:
-        with ctrl_c_at_once(), ProgressBar("adding", _count_lines()) as bar:
+        with end_read_at_ctrl_c(), ProgressBar("adding", _count_lines()) as bar:
             for number, line in enumerate(sys.stdin, 1):
                 if not line.strip():
                     continue
-                batch.append(_line_to_job(line, number, added, make))
+                batch.append(_parse_line_to_job(line, number, added, make))
                 if len(batch) == LINES_A_CALL:
                     added += await _add_batch(queue, batch, added, dry_run=dry_run)
                     batch.clear()
@@ -143,7 +143,7 @@ async def _add_lines(context: CommandContext, queue: Queue, make: MakeJob, *, dr
     context.output.item(record, f"{'would add' if dry_run else 'added'} {added} jobs")
 
 
-def _line_to_job(line: str, number: int, added: int, make: MakeJob) -> dict[str, Any]:
+def _parse_line_to_job(line: str, number: int, added: int, make: MakeJob) -> dict[str, Any]:
     where = f"line {number} of standard input"
     try:
         data = parse_json(line)

@@ -19,7 +19,7 @@ import click
 from .. import __version__
 from ..errors import RedisTrouble, ReplyError
 from .loops import choose_loop
-from .options import TIMEOUT_S, CommandContext, common_options
+from .options import TIMEOUT_S, CommandContext, add_common_options
 from .tables import Column
 from .values import Kind
 
@@ -54,7 +54,7 @@ COLUMNS = (
 @click.option(
     "--concurrency", type=click.IntRange(1, 10_000), default=100, show_default=True, help="Handlers at the same time."
 )
-@common_options
+@add_common_options
 def bench(context: CommandContext, seconds: float, size: int, concurrency: int) -> None:
     """Measure how fast jobs go through your server.
 
@@ -62,20 +62,20 @@ def bench(context: CommandContext, seconds: float, size: int, concurrency: int) 
     the add to the handler's call of jobs that come alone. It uses a queue of its own, which is removed afterwards.
     """
     loop = choose_loop("auto")
-    context.run(_run_measures(context, seconds, size, concurrency, loop.name), loop_factory=loop.factory)
+    context.run(_measure_and_print(context, seconds, size, concurrency, loop.name), loop_factory=loop.factory)
 
 
-async def _run_measures(context: CommandContext, seconds: float, size: int, concurrency: int, loop: str) -> None:
+async def _measure_and_print(context: CommandContext, seconds: float, size: int, concurrency: int, loop: str) -> None:
     async with _open_private_queue(context) as queue:
         await queue.is_paused()  # connects, which is in no time
         context.output.message(f"measuring on queue {queue.name} for about {5 * seconds:g} s")
         measures = Measures(queue, context.redis_url, seconds=seconds, data="x" * size, concurrency=concurrency)
         records = [
-            await measures.add_one_by_one(),
-            await measures.add_from_tasks(),
-            await measures.add_in_bulks(),
-            await measures.work(),
-            await measures.wait(),
+            await measures.measure_adding_one_by_one(),
+            await measures.measure_adding_from_tasks(),
+            await measures.measure_adding_in_bulks(),
+            await measures.measure_working(),
+            await measures.measure_start_latency(),
         ]
     for record in records if not context.output.is_json else ():
         record |= {f"shown_{name}": _format_milliseconds(record[f"{name}_ms"]) for name in ("p50", "p99")}
@@ -114,18 +114,18 @@ class Measures:
         self._concurrency = concurrency
         self._added = 0
 
-    async def add_one_by_one(self) -> dict[str, Any]:
+    async def measure_adding_one_by_one(self) -> dict[str, Any]:
         times, took_s = await self._time_calls(self._add_job)
         return _make_measure_record("add, one by one", len(times), took_s, times)
 
-    async def add_from_tasks(self) -> dict[str, Any]:
+    async def measure_adding_from_tasks(self) -> dict[str, Any]:
         repeated = await asyncio.gather(*(self._time_calls(self._add_job) for _ in range(TASKS)))
         times = [time_s for some, _ in repeated for time_s in some]
         return _make_measure_record(
             f"add, from {TASKS} tasks", len(times), max(took_s for _, took_s in repeated), times
         )
 
-    async def add_in_bulks(self) -> dict[str, Any]:
+    async def measure_adding_in_bulks(self) -> dict[str, Any]:
         jobs = [{"name": "bench", "data": self._data}] * BULK
 
         async def add_bulk() -> None:
@@ -135,7 +135,7 @@ class Measures:
         times, took_s = await self._time_calls(add_bulk)
         return _make_measure_record(f"add, in bulks of {BULK:,}", BULK * len(times), took_s)
 
-    async def work(self) -> dict[str, Any]:
+    async def measure_working(self) -> dict[str, Any]:
         """Runs what the other measures have added, until all is done or the time is up."""
         begun_at: list[float] = []
         is_over = asyncio.Event()
@@ -151,7 +151,7 @@ class Measures:
         await self._queue.purge("waiting")
         return _make_measure_record(f"work, {self._concurrency} at a time", count - 1, took_s)
 
-    async def wait(self) -> dict[str, Any]:
+    async def measure_start_latency(self) -> dict[str, Any]:
         """From the add of a job to the call of its handler, each job alone."""
         begun = asyncio.Event()
 

@@ -11,10 +11,10 @@ import click
 
 from ..errors import ChasquiError, printable
 from .exits import CommandFailure, ExitCode
-from .options import SPAN, CommandContext, common_options, queues_argument
-from .ps import names_or_all
+from .options import SPAN, CommandContext, add_common_options, queues_argument
+from .ps import choose_queue_names
 from .tables import Column
-from .values import Kind, for_pipe, readable_span
+from .values import Kind, format_span, format_value_for_pipe
 
 if TYPE_CHECKING:
     from ..queues import QueueOverview, Queues
@@ -65,12 +65,12 @@ class Measured(NamedTuple):
 
     @property
     def shown(self) -> str:
-        return readable_span(self.value) if self.is_span else f"{self.value:,}"
+        return format_span(self.value) if self.is_span else f"{self.value:,}"
 
     @property
     def shown_limit(self) -> str:
         bound = "at least" if self.check == "workers" else "at most"
-        return f"{bound} {readable_span(self.limit) if self.is_span else f'{self.limit:,}'}"
+        return f"{bound} {format_span(self.limit) if self.is_span else f'{self.limit:,}'}"
 
     def record(self) -> dict[str, Any]:
         names = ("value_ms", "threshold_ms") if self.is_span else ("value", "threshold")
@@ -91,7 +91,7 @@ class Measured(NamedTuple):
 @click.option(
     "--nagios", is_flag=True, help="One line and the exit codes of Nagios: 0 ok, 1 warning, 2 critical, 3 unknown."
 )
-@common_options
+@add_common_options
 def check_thresholds(
     context: CommandContext, queue_names: tuple[str, ...], nagios: bool, **thresholds: int | None
 ) -> int:
@@ -114,7 +114,7 @@ def check_thresholds(
         context.output.json_list("checks", records, is_breached=is_breached)
     else:
         for record, one in zip(records, measured, strict=True):
-            exact = for_pipe(one.value, Kind.SPAN if one.is_span else Kind.COUNT)
+            exact = format_value_for_pipe(one.value, Kind.SPAN if one.is_span else Kind.COUNT)
             record |= {"shown": one.shown if context.output.is_terminal else exact, "shown_limit": one.shown_limit}
         context.output.table("checks", COLUMNS, records, empty="there are no queues")
     return ExitCode.BREACHED if is_breached else ExitCode.OK
@@ -125,7 +125,7 @@ async def measure_all(
 ) -> tuple[list[Measured], list[str]]:
     """Returns what was measured, and the names of the queues that are paused."""
     async with context.queues() as server:
-        overviews = await server.overview(await names_or_all(context, server, names))
+        overviews = await server.overview(await choose_queue_names(context, server, names))
         for overview in overviews:
             if overview.error is not None:
                 raise CommandFailure(f"queue {overview.name} cannot be read: {printable(overview.error, 500)}")
@@ -164,15 +164,15 @@ def _answer_nagios(context: CommandContext, names: Sequence[str], thresholds: di
 def _print_nagios_line(context: CommandContext, state: int, text: str, measured: Sequence[Measured]) -> int:
     """Writes the one line of a Nagios plugin, with the measured values as performance data."""
     data = " ".join(
-        f"'{_make_label(one)}'={one.value / 1000:g}s;;{one.limit / 1000:g}"
+        f"'{_make_perfdata_label(one)}'={one.value / 1000:g}s;;{one.limit / 1000:g}"
         if one.is_span
-        else f"'{_make_label(one)}'={one.value};;{one.limit}{':' if one.check == 'workers' else ''}"
+        else f"'{_make_perfdata_label(one)}'={one.value};;{one.limit}{':' if one.check == 'workers' else ''}"
         for one in measured
     )
     context.output.text(f"CHASQUI {NAGIOS_WORDS[state]} - {text.replace('|', '/')}{f' | {data}' if data else ''}")
     return state
 
 
-def _make_label(measured: Measured) -> str:
+def _make_perfdata_label(measured: Measured) -> str:
     """The name of a value, without the characters that end a label."""
     return f"{_LABEL_END.sub('_', measured.queue)} {measured.check}"

@@ -8,7 +8,7 @@ import click
 
 from ..errors import InvalidArgument
 from ..settings import SETTINGS, FoundSetting, find_settings
-from .options import CommandContext, common_options
+from .options import CommandContext, add_common_options
 from .tables import Column
 
 COLUMNS = (
@@ -19,7 +19,7 @@ COLUMNS = (
 
 
 @click.command()
-@common_options
+@add_common_options
 def config(context: CommandContext) -> None:
     """Show each setting and where it came from.
 

@@ -37,13 +37,13 @@ def confirm(context: CommandContext, question: str, *, is_agreed: bool, expected
 
 
 def _read_answer(prompt: str) -> str:
-    with ctrl_c_at_once():
+    with end_read_at_ctrl_c():
         click.echo(prompt, nl=False, err=True)
         return sys.stdin.readline().strip()
 
 
 @contextmanager
-def ctrl_c_at_once() -> Iterator[None]:
+def end_read_at_ctrl_c() -> Iterator[None]:
     """Makes Ctrl-C end a read of standard input: an event loop would only note it, and wait for the line."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:

@@ -55,12 +55,12 @@ def dev(target: str, folder: Path, redis_url: str | None) -> None:
 
     url = redis_url or f"{embedded.SCHEME}{quote(str(folder.resolve()))}"
     try:
-        asyncio.run(_Development(target, url).run())
+        asyncio.run(_DevSession(target, url).run())
     except asyncio.CancelledError:
         return
 
 
-class _Development:
+class _DevSession:
     """run() goes on until SIGINT or SIGTERM."""
 
     def __init__(self, target: str, url: str) -> None:
@@ -87,7 +87,7 @@ class _Development:
                         self._print_line(f"{printable(changed[0])}{more} changed: the worker starts again")
                         await self._end_worker()
                         await self._start_worker()
-                    await self._notice_end()
+                    await self._report_worker_end()
                     await self._show_queues(queues)
             finally:
                 await self._end_worker()
@@ -115,7 +115,7 @@ class _Development:
                 worker.kill()
             await worker.wait()
 
-    async def _notice_end(self) -> None:
+    async def _report_worker_end(self) -> None:
         if self._worker is not None and self._worker.returncode is not None:
             self._print_line(
                 f"the worker has ended with exit code {self._worker.returncode}; it starts again with a change"

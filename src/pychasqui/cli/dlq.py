@@ -10,13 +10,13 @@ import click
 
 from ..errors import printable
 from .dlq_files import export_letters, import_letters
+from .dlq_letters import LETTER, LETTER_ID, add_filter_options, died_at_ms, letter_to_record, summarize_letter
 from .dlq_moves import remove_letters, replay_letters
 from .exits import CommandFailure, ExitCode
 from .known_queues import describe_empty
-from .letters import LETTER, LETTER_ID, died_at_ms, filter_options, letter_to_record, summarize_letter
-from .options import CommandContext, common_options, limit_option, queue_argument
+from .options import CommandContext, add_common_options, make_limit_option, queue_argument
 from .tables import Column
-from .values import Kind, times
+from .values import Kind, make_time_fields
 
 if TYPE_CHECKING:
     from ..dlq import DeadJob
@@ -80,10 +80,10 @@ dlq.add_command(import_letters)
 
 @dlq.command("list")
 @queue_argument
-@filter_options
-@limit_option(50)
+@add_filter_options
+@make_limit_option(50)
 @click.option("--after", type=LETTER, default=None, help="Begin behind the letter with this id.")
-@common_options
+@add_common_options
 def list_letters(
     context: CommandContext, queue_name: str, which: dict[str, Any], limit: int, after: str | None
 ) -> None:
@@ -91,10 +91,10 @@ def list_letters(
 
     `chasqui dlq show QUEUE ID` shows one of them with its traceback and data.
     """
-    context.run(_list(context, context.queue(queue_name), which, limit, after or ""))
+    context.run(_print_letters(context, context.queue(queue_name), which, limit, after or ""))
 
 
-async def _list(context: CommandContext, queue: Queue, which: dict[str, Any], limit: int, after: str) -> None:
+async def _print_letters(context: CommandContext, queue: Queue, which: dict[str, Any], limit: int, after: str) -> None:
     async with queue:
         found = await queue.dlq.page(limit=limit + 1, after=after, **which)
         dropped = await queue.dlq.dropped()
@@ -118,14 +118,14 @@ async def _list(context: CommandContext, queue: Queue, which: dict[str, Any], li
 
 @dlq.command()
 @queue_argument
-@limit_option(20)
-@common_options
+@make_limit_option(20)
+@add_common_options
 def peek(context: CommandContext, queue_name: str, limit: int) -> None:
     """Show the first dead letters, and how many of them have which reason."""
-    context.run(_peek(context, context.queue(queue_name), limit))
+    context.run(_print_first_letters(context, context.queue(queue_name), limit))
 
 
-async def _peek(context: CommandContext, queue: Queue, limit: int) -> None:
+async def _print_first_letters(context: CommandContext, queue: Queue, limit: int) -> None:
     async with queue:
         letters = await queue.dlq.page(limit=limit)
     reasons = Counter(letter.reason for letter in letters)
@@ -146,17 +146,17 @@ async def _peek(context: CommandContext, queue: Queue, limit: int) -> None:
 
 @dlq.command()
 @queue_argument
-@filter_options
-@common_options
+@add_filter_options
+@add_common_options
 def groups(context: CommandContext, queue_name: str, which: dict[str, Any]) -> None:
     """Count dead letters by name, reason and type of error.
 
     It reads all letters. The largest group is first.
     """
-    context.run(_groups(context, context.queue(queue_name), which))
+    context.run(_print_letter_groups(context, context.queue(queue_name), which))
 
 
-async def _groups(context: CommandContext, queue: Queue, which: dict[str, Any]) -> None:
+async def _print_letter_groups(context: CommandContext, queue: Queue, which: dict[str, Any]) -> None:
     found: dict[tuple[str, str, str | None], tuple[int, DeadJob, DeadJob]] = {}
     async with queue:
         async for letter in queue.dlq.search(**which):
@@ -167,7 +167,7 @@ async def _groups(context: CommandContext, queue: Queue, which: dict[str, Any]) 
         {
             **dict(zip(("name", "reason", "error_type"), kind, strict=True)),
             "count": count,
-            **times(first_at=died_at_ms(first), last_at=died_at_ms(last)),
+            **make_time_fields(first_at=died_at_ms(first), last_at=died_at_ms(last)),
             "last_id": last.dlq_id,
             "last_error": summarize_letter(last),
         }
@@ -181,16 +181,16 @@ async def _groups(context: CommandContext, queue: Queue, which: dict[str, Any]) 
 @dlq.command()
 @queue_argument
 @click.argument("wanted", metavar="ID")
-@common_options
+@add_common_options
 def show(context: CommandContext, queue_name: str, wanted: str) -> None:
     """Show one dead letter: what the job raised, and its data.
 
     ID is the id of the letter or of its job; of several letters of one job the newest is shown.
     """
-    context.run(_show(context, context.queue(queue_name), wanted))
+    context.run(_print_letter(context, context.queue(queue_name), wanted))
 
 
-async def _show(context: CommandContext, queue: Queue, wanted: str) -> None:
+async def _print_letter(context: CommandContext, queue: Queue, wanted: str) -> None:
     async with queue:
         letters = await queue.dlq.page(limit=1, ids=[wanted]) if LETTER_ID.fullmatch(wanted) else []
         letters = letters or [letter async for letter in queue.dlq.search(job_id=wanted)]

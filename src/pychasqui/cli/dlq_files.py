@@ -12,13 +12,13 @@ from typing import IO, TYPE_CHECKING, Any
 import click
 
 from ..errors import printable
-from .confirm import ctrl_c_at_once, dry_run_option
+from .confirm import dry_run_option, end_read_at_ctrl_c
+from .dlq_letters import add_filter_options, decode_raw_fields, letter_to_export
 from .exits import CommandFailure
-from .letters import decode_raw_fields, filter_options, letter_to_export
-from .options import CommandContext, common_options, queue_argument
+from .options import CommandContext, add_common_options, queue_argument
 from .output import SCHEMA
 from .progress import ProgressBar, can_redraw
-from .values import jsonable
+from .values import to_jsonable
 
 if TYPE_CHECKING:
     from ..dlq import DeadJob
@@ -31,7 +31,7 @@ OPTIONAL_TEXTS = ("job_id", "detail", "error_type", "error", "traceback", "worke
 
 @click.command("export")
 @queue_argument
-@filter_options
+@add_filter_options
 @click.option(
     "-o",
     "--output",
@@ -40,24 +40,24 @@ OPTIONAL_TEXTS = ("job_id", "detail", "error_type", "error", "traceback", "worke
     default="-",
     help="The file to write; standard output without it.",
 )
-@common_options
+@add_common_options
 def export_letters(context: CommandContext, queue_name: str, which: dict[str, Any], target: IO[str]) -> None:
     """Write dead letters as lines of JSON.
 
     Each line is one letter; `payload` is the job itself in base64, and `raw` the fields of the letter, from which
     `chasqui dlq import` makes the same letter again. The letters stay in the queue: `chasqui dlq remove` removes them.
     """
-    context.run(_export(context, context.queue(queue_name), which, target))
+    context.run(_export_letters(context, context.queue(queue_name), which, target))
 
 
-async def _export(context: CommandContext, queue: Queue, which: dict[str, Any], target: IO[str]) -> None:
+async def _export_letters(context: CommandContext, queue: Queue, which: dict[str, Any], target: IO[str]) -> None:
     is_screen = target.isatty()
     written = 0
     async with queue:
         with ProgressBar("exporting", await queue.dlq.count(), is_shown=can_redraw() and not is_screen) as bar:
             async for letter in queue.dlq.search(**which):
                 record = {"schema": SCHEMA, "queue": queue.name, **letter_to_export(letter)}
-                target.write(f"{json.dumps(jsonable(record))}\n")
+                target.write(f"{json.dumps(to_jsonable(record))}\n")
                 written += 1
                 bar.show(written)
     context.output.message(f"exported {written} dead letters of queue {queue.name}")
@@ -67,22 +67,22 @@ async def _export(context: CommandContext, queue: Queue, which: dict[str, Any], 
 @queue_argument
 @click.argument("source", metavar="[FILE]", type=click.File("r", encoding="utf-8"), default="-")
 @dry_run_option
-@common_options
+@add_common_options
 def import_letters(context: CommandContext, queue_name: str, source: IO[str], dry_run: bool) -> None:
     """Add dead letters that were exported before.
 
     Reads lines of JSON from FILE, or from standard input. A letter that the queue already has is left out, so that
     an import can be run again after an error. Imported letters get new ids and the time of the import.
     """
-    context.run(_import(context, context.queue(queue_name), source, dry_run=dry_run))
+    context.run(_import_letters(context, context.queue(queue_name), source, dry_run=dry_run))
 
 
-async def _import(context: CommandContext, queue: Queue, source: IO[str], *, dry_run: bool) -> None:
+async def _import_letters(context: CommandContext, queue: Queue, source: IO[str], *, dry_run: bool) -> None:
     added, present = 0, 0
     batch: list[DeadJob] = []
     async with queue:
         seen = {_hash_letter(letter) async for letter in queue.dlq.search()}
-        with ctrl_c_at_once(), ProgressBar("importing", None) as bar:
+        with end_read_at_ctrl_c(), ProgressBar("importing", None) as bar:
             for letter in _read_letters(source, queue):
                 if _hash_letter(letter) in seen:
                     present += 1

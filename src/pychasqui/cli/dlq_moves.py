@@ -12,9 +12,9 @@ import click
 from ..errors import printable
 from .confirm import confirm, dry_run_option, yes_option
 from .data_argument import read_data
+from .dlq_letters import LETTER, add_filter_options, describe_filter
 from .exits import CommandFailure, ExitCode
-from .letters import LETTER, describe_filter, filter_options
-from .options import CommandContext, common_options, queue_argument
+from .options import CommandContext, add_common_options, queue_argument
 from .progress import ProgressBar
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ letters_argument = click.argument("letter_ids", metavar="[ID]...", nargs=-1, typ
 
 
 @dataclass
-class Survey:
+class LetterSurvey:
     """The letters that a command is about to change."""
 
     count: int = 0
@@ -43,9 +43,9 @@ class Survey:
         return {**which, "until": min(end, which.get("until", end))}
 
 
-async def survey_letters(queue: Queue, which: dict[str, Any], *, limit: int | None, needs_job: bool) -> Survey:
+async def survey_letters(queue: Queue, which: dict[str, Any], *, limit: int | None, needs_job: bool) -> LetterSurvey:
     """Counts up to `limit` letters that match; with `needs_job` those whose job cannot be decoded are not counted."""
-    found = Survey()
+    found = LetterSurvey()
     async for letter in queue.dlq.search(**which):
         if limit is not None and found.count >= limit:
             break
@@ -58,7 +58,7 @@ async def survey_letters(queue: Queue, which: dict[str, Any], *, limit: int | No
     return found
 
 
-def show_impact(context: CommandContext, queue: Queue, which: dict[str, Any], found: Survey) -> None:
+def show_impact(context: CommandContext, queue: Queue, which: dict[str, Any], found: LetterSurvey) -> None:
     """Says on standard error which letters a command is about to change."""
     context.output.message(
         f"{format_letter_count(found.count)} of queue {queue.name}{printable(describe_filter(which), 500)}"
@@ -79,14 +79,14 @@ def format_letter_count(count: int) -> str:
 @click.command("replay")
 @queue_argument
 @letters_argument
-@filter_options
+@add_filter_options
 @click.option("--limit", type=click.IntRange(1), default=100, show_default=True, help="How many to replay at most.")
 @click.option("--all", "is_all", is_flag=True, help="All that match, whatever --limit is.")
 @click.option("--rate", type=click.FloatRange(0, min_open=True), default=None, help="How many a second at most.")
 @click.option("--data", metavar="JSON", default=None, help="Other data for the job, as JSON or @FILE; for one letter.")
 @yes_option
 @dry_run_option
-@common_options
+@add_common_options
 def replay_letters(
     context: CommandContext,
     queue_name: str,
@@ -107,10 +107,10 @@ def replay_letters(
     if data is not None:
         context.run(_replay_one(context, queue, which, read_data(data), is_agreed=is_agreed, dry_run=dry_run))
         return
-    context.run(_replay(context, queue, which, limit=most, rate=rate, is_agreed=is_agreed, dry_run=dry_run))
+    context.run(_replay_letters(context, queue, which, limit=most, rate=rate, is_agreed=is_agreed, dry_run=dry_run))
 
 
-async def _replay(
+async def _replay_letters(
     context: CommandContext,
     queue: Queue,
     which: dict[str, Any],
@@ -123,7 +123,7 @@ async def _replay(
     async with queue:
         found = await survey_letters(queue, which, limit=limit, needs_job=True)
         show_impact(context, queue, which, found)
-        _refuse_missing(queue, which, found)
+        _refuse_missing_letters(queue, which, found)
         if found.count and not dry_run:
             confirm(context, f"Replay {format_letter_count(found.count)}?", is_agreed=is_agreed)
         replayed = found.count
@@ -158,11 +158,11 @@ async def _replay_one(
 @click.command("remove")
 @queue_argument
 @letters_argument
-@filter_options
+@add_filter_options
 @click.option("--all", "is_all", is_flag=True, help="All dead letters of the queue.")
 @yes_option
 @dry_run_option
-@common_options
+@add_common_options
 def remove_letters(
     context: CommandContext, queue_name: str, which: dict[str, Any], is_all: bool, is_agreed: bool, dry_run: bool
 ) -> None:
@@ -174,16 +174,16 @@ def remove_letters(
         raise click.UsageError("choose the letters by their ids or by conditions, or take --all")
     if which and is_all:
         raise click.UsageError("--all contradicts ids and conditions: leave one of them out")
-    context.run(_remove(context, context.queue(queue_name), which, is_agreed=is_agreed, dry_run=dry_run))
+    context.run(_remove_letters(context, context.queue(queue_name), which, is_agreed=is_agreed, dry_run=dry_run))
 
 
-async def _remove(
+async def _remove_letters(
     context: CommandContext, queue: Queue, which: dict[str, Any], *, is_agreed: bool, dry_run: bool
 ) -> None:
     async with queue:
         found = await survey_letters(queue, which, limit=None, needs_job=False)
         show_impact(context, queue, which, found)
-        _refuse_missing(queue, which, found)
+        _refuse_missing_letters(queue, which, found)
         removed = found.count
         if found.count and not dry_run:
             confirm(context, f"Remove {format_letter_count(found.count)} for good?", is_agreed=is_agreed)
@@ -193,7 +193,7 @@ async def _remove(
     _print_count(context, queue, "removed", removed, f"would have {line}" if dry_run else line, dry_run=dry_run)
 
 
-def _refuse_missing(queue: Queue, which: dict[str, Any], found: Survey) -> None:
+def _refuse_missing_letters(queue: Queue, which: dict[str, Any], found: LetterSurvey) -> None:
     if "ids" in which and not found.count:
         raise _make_missing_error(queue)
 

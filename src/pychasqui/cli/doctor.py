@@ -11,8 +11,8 @@ import click
 
 from ..errors import ReplyError, printable
 from .exits import ExitCode
-from .options import TIMEOUT_S, CommandContext, common_options, queues_argument
-from .ps import names_or_all
+from .options import TIMEOUT_S, CommandContext, add_common_options, queues_argument
+from .ps import choose_queue_names
 from .tables import Column
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ COLUMNS = (
 @click.command()
 @queues_argument
 @click.option("--acl", "shows_acl", is_flag=True, help="Print the ACL SETUSER lines of users with few rights instead.")
-@common_options
+@add_common_options
 def doctor(context: CommandContext, queue_names: tuple[str, ...], shows_acl: bool) -> int:
     """Examine the server and its queues, and say what to do.
 
@@ -49,7 +49,7 @@ def doctor(context: CommandContext, queue_names: tuple[str, ...], shows_acl: boo
     With --acl it prints a line for redis-cli for each role: producer, worker, inspector and operator, with the rights
     to QUEUE that the role needs on this server. A QUEUE that ends with * stands for all queues whose names begin so.
     """
-    return context.run(_print_acl(context, queue_names) if shows_acl else _examine(context, queue_names))
+    return context.run(_print_acl(context, queue_names) if shows_acl else _examine_and_print(context, queue_names))
 
 
 async def _print_acl(context: CommandContext, names: tuple[str, ...]) -> int:
@@ -66,12 +66,12 @@ async def _print_acl(context: CommandContext, names: tuple[str, ...]) -> int:
     return ExitCode.OK
 
 
-async def _examine(context: CommandContext, names: tuple[str, ...]) -> int:
+async def _examine_and_print(context: CommandContext, names: tuple[str, ...]) -> int:
     from ..doctor import Doctor, Finding
 
     async with context.queues() as queues, Doctor(context.redis_url, timeout_s=TIMEOUT_S) as examiner:
         found = await examiner.examine_server()
-        for name in await names_or_all(context, queues, names):
+        for name in await choose_queue_names(context, queues, names):
             try:
                 found += await examiner.examine_queue(name)
             except ReplyError as error:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..errors import printable
-from .options import CommandContext, common_options, queue_argument
-from .values import iso_time, times
+from .options import CommandContext, add_common_options, queue_argument
+from .values import format_iso_time, make_time_fields
 
 if TYPE_CHECKING:
     from ..events import QueueEvent
@@ -30,7 +30,7 @@ MAX_VALUE_CHARS = 80
 @click.option("--event", "kinds", metavar="NAME", multiple=True, help="Only events of this kind; may be given again.")
 @click.option("--job", "job_ids", metavar="ID", multiple=True, help="Only events of this job; may be given again.")
 @click.option("--limit", type=click.IntRange(1), default=None, help="End after this many events.")
-@common_options
+@add_common_options
 def events(
     context: CommandContext,
     queue_name: str,
@@ -68,7 +68,7 @@ def _read_event_ms(event: QueueEvent) -> int:
 
 def _event_to_record(event: QueueEvent) -> dict[str, Any]:
     return {
-        **times(at=_read_event_ms(event)),
+        **make_time_fields(at=_read_event_ms(event)),
         "event_id": event.event_id,
         "event": event.name,
         "job_id": event.job_id,
@@ -78,7 +78,7 @@ def _event_to_record(event: QueueEvent) -> dict[str, Any]:
 
 
 def _format_event(event: QueueEvent) -> str:
-    words = [iso_time(_read_event_ms(event)) or "-", event.event_id, printable(event.name)]
+    words = [format_iso_time(_read_event_ms(event)) or "-", event.event_id, printable(event.name)]
     words += [f"id={printable(event.job_id)}"] if event.job_id else []
     words += [f"name={printable(event.job_name)}"] if event.job_name else []
     words += [

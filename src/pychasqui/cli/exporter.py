@@ -55,10 +55,10 @@ def exporter(queues: tuple[str, ...], redis_url: str | None, host: str, port: in
         raise click.UsageError(str(error)) from None
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     with asyncio.Runner(loop_factory=choose_loop("auto").factory) as runner:
-        runner.run(_serve(opened, host, port))
+        runner.run(_serve_until_signal(opened, host, port))
 
 
-async def _serve(queues: list[Queue], host: str, port: int) -> None:
+async def _serve_until_signal(queues: list[Queue], host: str, port: int) -> None:
     from ..exporter import QueueExporter
 
     async with AsyncExitStack() as stack:

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .options import CommandContext, common_options, group_option, queue_argument, queues_argument
-from .ps import names_or_all
+from .options import CommandContext, add_common_options, group_option, queue_argument, queues_argument
+from .ps import choose_queue_names
 from .tables import Column
-from .values import Kind, now_ms, times
+from .values import Kind, make_time_fields, now_ms
 
 if TYPE_CHECKING:
     from ..queues import OfficialFacts
@@ -38,19 +38,19 @@ NO_GROUP = "0 (group not created)"
 @click.command("inspect")
 @queues_argument
 @group_option
-@common_options
+@add_common_options
 def inspect_queues(context: CommandContext, queue_names: tuple[str, ...], group: str) -> None:
     """Show the depths of a queue's keys.
 
     The rows are those of the official command: the stream holds jobs that wait and that run, pending ones are given to
     workers. Without QUEUE it shows all queues of the server.
     """
-    context.run(_inspect(context, queue_names, group))
+    context.run(_print_facts(context, queue_names, group))
 
 
-async def _inspect(context: CommandContext, names: Sequence[str], group: str) -> None:
+async def _print_facts(context: CommandContext, names: Sequence[str], group: str) -> None:
     async with context.queues() as queues:
-        names = await names_or_all(context, queues, names)
+        names = await choose_queue_names(context, queues, names)
         facts = await asyncio.gather(*(queues.official_facts(name, group=group) for name in names))
     if context.output.is_json:
         records = [_facts_to_record(name, one) for name, one in zip(names, facts, strict=True)]
@@ -73,23 +73,23 @@ async def _inspect(context: CommandContext, names: Sequence[str], group: str) ->
     help="How often to look.",
 )
 @group_option
-@common_options
+@add_common_options
 def watch(context: CommandContext, queue_name: str, interval_ms: int, group: str) -> None:
     """Show the depths of a queue's keys again and again.
 
     Beside the depths of the stream and of the dead letters stands how they have changed since the last look. With
     --json each look is one line. Ctrl-C ends it.
     """
-    context.run(_watch(context, queue_name, interval_ms, group))
+    context.run(_print_facts_again_and_again(context, queue_name, interval_ms, group))
 
 
-async def _watch(context: CommandContext, name: str, interval_ms: int, group: str) -> None:
+async def _print_facts_again_and_again(context: CommandContext, name: str, interval_ms: int, group: str) -> None:
     output, before = context.output, None
     async with context.queues() as queues:
         while True:
             facts = await queues.official_facts(name, group=group)
             if output.is_json:
-                output.json({**times(at=now_ms()), **_facts_to_record(name, facts)})
+                output.json({**make_time_fields(at=now_ms()), **_facts_to_record(name, facts)})
             else:
                 with output.frame():
                     output.text(f"{name}, every {interval_ms} ms")

@@ -13,10 +13,10 @@ import click
 from ..errors import printable
 from .confirm import confirm, dry_run_option, yes_option
 from .exits import CommandFailure, ExitCode
-from .options import CommandContext, common_options
-from .ps import names_or_all
+from .options import CommandContext, add_common_options
+from .ps import choose_queue_names
 from .tables import Column
-from .values import Kind, compact_json, times
+from .values import Kind, encode_compact_json, make_time_fields
 
 if TYPE_CHECKING:
     from ..job_status import JobStatus
@@ -65,7 +65,7 @@ COLUMNS_OF = {
 @click.option("--no-follow", is_flag=True, help="tail: only the lines that are there.")
 @yes_option
 @dry_run_option
-@common_options
+@add_common_options
 def job(
     context: CommandContext,
     words: tuple[str, ...],
@@ -88,10 +88,10 @@ def job(
     action, job_id = _parse_words(words)
     is_follower = not no_follow
     acts: dict[str, Callable[[Queue, JobStatus], Awaitable[None]]] = {
-        "status": lambda queue, status: _show_status(context, queue, status),
-        "result": lambda queue, status: _show_result(context, queue, status),
-        "cancel": lambda queue, status: _cancel(context, queue, status, is_agreed=is_agreed, dry_run=dry_run),
-        "run": lambda queue, status: _run_now(context, queue, status, dry_run=dry_run),
+        "status": lambda queue, status: _print_status(context, queue, status),
+        "result": lambda queue, status: _print_result(context, queue, status),
+        "cancel": lambda queue, status: _cancel_job(context, queue, status, is_agreed=is_agreed, dry_run=dry_run),
+        "run": lambda queue, status: _run_job_now(context, queue, status, dry_run=dry_run),
         "tail": lambda queue, status: _print_log(context, queue, status, is_follower=is_follower),
     }
     context.run(_find_and_act(context, job_id, queue_name, acts[action]))
@@ -130,13 +130,13 @@ async def _find_and_act(
 
 async def _find_queue_names(context: CommandContext) -> list[str]:
     async with context.queues() as queues:
-        names = await names_or_all(context, queues, [])
+        names = await choose_queue_names(context, queues, [])
     if len(names) > MOST_QUEUES:
         raise click.UsageError(f"there are {len(names)} queues: name the job's queue by --queue")
     return names
 
 
-async def _show_status(context: CommandContext, queue: Queue, status: JobStatus) -> None:
+async def _print_status(context: CommandContext, queue: Queue, status: JobStatus) -> None:
     record = _status_to_record(queue, status)
     shown = record | {"ahead": _format_ahead(status)} if not context.output.is_json else record
     columns = [*FIRST_COLUMNS, *COLUMNS_OF[status.state]]
@@ -157,21 +157,23 @@ def _format_ahead(status: JobStatus) -> str | None:
 def _status_to_record(queue: Queue, status: JobStatus) -> dict[str, Any]:
     record = asdict(status)
     for name in ("created_at", "since", "due"):
-        record |= times(**{name: record.pop(f"{name}_ms")})
+        record |= make_time_fields(**{name: record.pop(f"{name}_ms")})
     return {"queue": queue.name, **record}
 
 
-async def _show_result(context: CommandContext, queue: Queue, status: JobStatus) -> None:
+async def _print_result(context: CommandContext, queue: Queue, status: JobStatus) -> None:
     if not status.has_result:
         why = status.note or f"it is {status.state}"
         raise CommandFailure(f"job {printable(status.id)!r} has no result: {printable(why, 500)}", ExitCode.NOT_FOUND)
     if context.output.is_json:
         context.output.json({"queue": queue.name, "id": status.id, "result": status.result})
     else:
-        context.output.text(printable(compact_json(status.result), 2**31))
+        context.output.text(printable(encode_compact_json(status.result), 2**31))
 
 
-async def _cancel(context: CommandContext, queue: Queue, status: JobStatus, *, is_agreed: bool, dry_run: bool) -> None:
+async def _cancel_job(
+    context: CommandContext, queue: Queue, status: JobStatus, *, is_agreed: bool, dry_run: bool
+) -> None:
     what = f"job {printable(status.id)} ({printable(status.name)}) of queue {queue.name}"
     if status.state in LEFT:
         raise CommandFailure(
@@ -188,12 +190,12 @@ async def _cancel(context: CommandContext, queue: Queue, status: JobStatus, *, i
     context.output.item({"queue": queue.name, "id": status.id, "state": word}, f"{printable(status.id)} is {word}")
 
 
-async def _run_now(context: CommandContext, queue: Queue, status: JobStatus, *, dry_run: bool) -> None:
+async def _run_job_now(context: CommandContext, queue: Queue, status: JobStatus, *, dry_run: bool) -> None:
     what = _require_delayed(queue, status, "run now")
     if dry_run:
         context.output.message(f"would run {what} now")
         return
-    _report_move(context, queue, status, await queue.run_now(status.id), "due now")
+    _print_move(context, queue, status, await queue.run_now(status.id), "due now")
 
 
 def _require_delayed(queue: Queue, status: JobStatus, wanted: str) -> str:
@@ -204,7 +206,7 @@ def _require_delayed(queue: Queue, status: JobStatus, wanted: str) -> str:
     return f"job {printable(status.id)} ({printable(status.name)}) of queue {queue.name}"
 
 
-def _report_move(context: CommandContext, queue: Queue, status: JobStatus, is_done: bool, word: str) -> None:
+def _print_move(context: CommandContext, queue: Queue, status: JobStatus, is_done: bool, word: str) -> None:
     if not is_done:
         raise CommandFailure(f"job {printable(status.id)!r} is no longer delayed", ExitCode.NOT_FOUND)
     context.output.item({"queue": queue.name, "id": status.id, "state": word}, f"{printable(status.id)} is {word}")
@@ -216,7 +218,7 @@ async def _print_log(context: CommandContext, queue: Queue, status: JobStatus, *
         state = (await queue.status(status.id)).state if is_follower else ""
         for line in await queue.read_job_log(status.id, after=after, limit=LINES_A_LOOK):
             after, has_lines = line.id, True
-            record = {"id": status.id, **times(at=int(line.id.partition("-")[0])), "line": line.text}
+            record = {"id": status.id, **make_time_fields(at=int(line.id.partition("-")[0])), "line": line.text}
             context.output.item(record, printable(line.text, 2**31))
         if not is_follower or state in LEFT:
             break

@@ -8,9 +8,9 @@ import click
 
 from ..errors import printable
 from .known_queues import describe_empty
-from .options import CommandContext, common_options, limit_option, queue_argument
+from .options import CommandContext, add_common_options, make_limit_option, queue_argument
 from .tables import Column
-from .values import Kind, times
+from .values import Kind, make_time_fields
 
 if TYPE_CHECKING:
     from ..inspector import JobView, State
@@ -37,19 +37,19 @@ COLUMNS = {
     "-s", "--state", type=click.Choice(STATES), default="waiting", show_default=True, help="The state of the jobs."
 )
 @click.option("--name", default=None, help="Only jobs of this name.")
-@limit_option(20)
+@make_limit_option(20)
 @click.option("--after", metavar="POSITION", default="", help="Go on behind this position, which --json calls next.")
-@common_options
+@add_common_options
 def jobs(context: CommandContext, queue_name: str, state: str, name: str | None, limit: int, after: str) -> None:
     """Show the jobs of one state.
 
     The oldest come first; delayed jobs by the time at which they are due. Active jobs are given to a worker: they run,
     or are about to. With --name it looks through the first 100,000 jobs of the state.
     """
-    context.run(_show_jobs(context, queue_name, cast("State", state), name, limit, after))
+    context.run(_print_jobs(context, queue_name, cast("State", state), name, limit, after))
 
 
-async def _show_jobs(
+async def _print_jobs(
     context: CommandContext, queue_name: str, state: State, name: str | None, limit: int, after: str
 ) -> None:
     found: list[JobView] = []
@@ -79,13 +79,13 @@ def _job_to_record(job: JobView) -> dict[str, Any]:
         "name": job.name,
         "state": job.state,
         "attempt": job.attempt + 1,
-        **times(created_at=job.created_at_ms or None),
+        **make_time_fields(created_at=job.created_at_ms or None),
         "data": job.data,
         "entry_id": job.entry_id,
         "error": job.error,
     }
     if job.state == "delayed":
-        record |= times(due_at=job.due_ms)
+        record |= make_time_fields(due_at=job.due_ms)
     if job.state == "active":
         record |= {"worker": job.worker, "idle_ms": job.idle_ms, "deliveries": job.deliveries}
     if job.state == "dead":

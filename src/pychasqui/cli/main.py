@@ -35,8 +35,8 @@ COMMANDS = {
     "jobs": Entry("pychasqui.cli.jobs", "jobs", "Show the jobs of one state."),
     "job": Entry("pychasqui.cli.job", "job", "Show where a job is; cancel it or run it now."),
     "tasks": Entry("pychasqui.cli.tasks", "tasks", "Show the tasks of an App."),
-    "promoter": Entry("pychasqui.cli.leaders", "promoter", "Move due delayed jobs to their queues."),
-    "scheduler": Entry("pychasqui.cli.leaders", "scheduler", "Fire due repeatables."),
+    "promoter": Entry("pychasqui.cli.promoter_and_scheduler", "promoter", "Move due delayed jobs to their queues."),
+    "scheduler": Entry("pychasqui.cli.promoter_and_scheduler", "scheduler", "Fire due repeatables."),
     "completion": Entry("pychasqui.cli.completion", "completion", "Print the script that completes in a shell."),
     "dlq": Entry("pychasqui.cli.dlq", "dlq", "Show, replay, remove, export and import dead letters."),
     "repeatable": Entry(

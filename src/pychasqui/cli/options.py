@@ -67,7 +67,7 @@ class CommandContext:
             raise click.UsageError(str(error)) from None
 
 
-def common_options(command: Callable[..., Any]) -> Callable[..., Any]:
+def add_common_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Gives a command --redis-url, --json, --ndjson and --no-color, and calls it with a CommandContext as `context`.
 
     An argument that is refused is wrong usage.
@@ -104,7 +104,7 @@ queues_argument = click.argument("queue_names", metavar="[QUEUE]...", nargs=-1)
 group_option = click.option("--group", default=SETTINGS["group"].default, show_default=True, help="The consumer group.")
 
 
-def limit_option(default: int, most: int = 1_000_000) -> Callable[[F], F]:
+def make_limit_option(default: int, most: int = 1_000_000) -> Callable[[F], F]:
     return click.option(
         "--limit", type=click.IntRange(1, most), default=default, show_default=True, help="How many to show at most."
     )

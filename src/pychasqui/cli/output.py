@@ -17,8 +17,8 @@ from typing import Any
 import click
 
 from ..errors import printable
-from .tables import Column, pipe_lines, terminal_text
-from .values import UNCUT, Kind, for_pipe, for_terminal, jsonable, now_ms
+from .tables import Column, format_for_pipe, format_for_terminal
+from .values import UNCUT, Kind, format_value_for_pipe, format_value_for_terminal, now_ms, to_jsonable
 
 SCHEMA = 1  # of the JSON; a field that is removed or changes its meaning raises it
 HOME, CLEAR_LINE, CLEAR_BELOW = "\x1b[H", "\x1b[K", "\x1b[J"
@@ -73,9 +73,11 @@ class Output:
         if not records and empty:
             self.message(empty)
         if not self.is_terminal:
-            self._write("".join(f"{line}\n" for line in pipe_lines(columns, records)))
+            self._write("".join(f"{line}\n" for line in format_for_pipe(columns, records)))
         elif records:
-            self._write(terminal_text(columns, records, width=self.width, has_color=self.has_color, now_ms=now_ms()))
+            self._write(
+                format_for_terminal(columns, records, width=self.width, has_color=self.has_color, now_ms=now_ms())
+            )
 
     def facts(self, columns: Sequence[Column], record: Mapping[str, Any]) -> None:
         """Writes one record as a list of titles and values, or as JSON: {"schema": 1, **record}.
@@ -89,10 +91,10 @@ class Output:
         for column in columns:
             value = record.get(column.key)
             if not self.is_terminal:
-                self._write(f"{column.title}\t{for_pipe(value, column.kind)}\n")
+                self._write(f"{column.title}\t{format_value_for_pipe(value, column.kind)}\n")
                 continue
             title = click.style(f"{column.title:<{room}}", bold=True) if self.has_color else f"{column.title:<{room}}"
-            lines = _lines_of(value, column.kind)
+            lines = _split_value_into_lines(value, column.kind)
             self._write(f"{title}  {lines[0]}\n" + "".join(f"{' ' * room}  {line}\n" for line in lines[1:]))
 
     def item(self, record: Mapping[str, Any], line: str) -> None:
@@ -104,7 +106,7 @@ class Output:
 
     def json(self, record: Mapping[str, Any]) -> None:
         """Writes one JSON object on one line. All but ASCII is escaped, and so is whatever moves a cursor."""
-        self._write(json.dumps(jsonable({"schema": SCHEMA, **record})) + "\n")
+        self._write(json.dumps(to_jsonable({"schema": SCHEMA, **record})) + "\n")
 
     def json_list(self, name: str, records: Sequence[Mapping[str, Any]], **more: Any) -> None:
         """Writes {"schema": 1, name: [...], **more}; for --ndjson each record on a line, without the rest."""
@@ -145,14 +147,14 @@ class Output:
         click.echo(text, nl=False, color=True)
 
 
-def _lines_of(value: Any, kind: Kind) -> list[str]:
+def _split_value_into_lines(value: Any, kind: Kind) -> list[str]:
     """The lines of a value on a terminal, not cut: of a text its own lines, of a time the calendar's beside it."""
     if isinstance(value, str) and kind is Kind.TEXT:
         return [printable(line, UNCUT) for line in value.splitlines()] or [""]
     if kind is Kind.DATA and value is not None:
-        indented = json.dumps(jsonable(value), ensure_ascii=False, indent=2)
+        indented = json.dumps(to_jsonable(value), ensure_ascii=False, indent=2)
         return [printable(line, UNCUT) for line in indented.split("\n")]
-    shown = for_terminal(value, kind, now_ms())
+    shown = format_value_for_terminal(value, kind, now_ms())
     if kind is Kind.TIME and value is not None:
-        return [f"{for_pipe(value, kind)} ({shown})"]
+        return [f"{format_value_for_pipe(value, kind)} ({shown})"]
     return [shown]

@@ -10,7 +10,7 @@ import click
 
 from ..errors import ReplyError
 from .exits import CommandFailure, ExitCode
-from .options import CommandContext, common_options, queues_argument
+from .options import CommandContext, add_common_options, queues_argument
 from .tables import Column
 from .values import Kind
 
@@ -38,7 +38,7 @@ ONE_BY_ONE = (
 
 @click.command()
 @queues_argument
-@common_options
+@add_common_options
 def ps(context: CommandContext, queue_names: tuple[str, ...]) -> None:
     """Show all queues, one row each.
 
@@ -46,19 +46,19 @@ def ps(context: CommandContext, queue_names: tuple[str, ...]) -> None:
     that is not done came into the queue, and how many workers live. Without QUEUE it looks for the queues of the
     server.
     """
-    context.run(_show_queues(context, queue_names))
+    context.run(_print_queues(context, queue_names))
 
 
-async def _show_queues(context: CommandContext, names: Sequence[str]) -> None:
+async def _print_queues(context: CommandContext, names: Sequence[str]) -> None:
     async with context.queues() as queues:
-        overviews = await queues.overview(await names_or_all(context, queues, names))
+        overviews = await queues.overview(await choose_queue_names(context, queues, names))
     records = [_queue_to_record(one) for one in overviews]
     is_plain = context.output.is_terminal and all(record["state"] == "ok" for record in records)
     columns = COLUMNS[:-1] if is_plain else COLUMNS  # a narrow terminal has room for longer names then
     context.output.table("queues", columns, records, empty="there are no queues")
 
 
-async def names_or_all(context: CommandContext, queues: Queues, names: Sequence[str]) -> list[str]:
+async def choose_queue_names(context: CommandContext, queues: Queues, names: Sequence[str]) -> list[str]:
     """The given names, each once; without any those of all queues that are found."""
     if names:
         return list(dict.fromkeys(names))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 import click
 
 from .confirm import confirm, dry_run_option, yes_option
-from .options import CommandContext, common_options, queue_argument
+from .options import CommandContext, add_common_options, queue_argument
 from .progress import ProgressBar
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ LOOK_EVERY_S = 0.2
 
 @click.command()
 @queue_argument
-@common_options
+@add_common_options
 def pause(context: CommandContext, queue_name: str) -> None:
     """Make the workers of a queue stop reading.
 
@@ -31,7 +31,7 @@ def pause(context: CommandContext, queue_name: str) -> None:
 
 @click.command()
 @queue_argument
-@common_options
+@add_common_options
 def resume(context: CommandContext, queue_name: str) -> None:
     """Make the workers of a paused queue read again."""
     context.run(_pause_or_resume(context, context.queue(queue_name), is_paused=False))
@@ -62,17 +62,17 @@ async def _pause_or_resume(context: CommandContext, queue: Queue, *, is_paused: 
 )
 @yes_option
 @dry_run_option
-@common_options
+@add_common_options
 def purge(context: CommandContext, queue_name: str, states: tuple[Purged, ...], is_agreed: bool, dry_run: bool) -> None:
     """Remove all jobs of a state from a queue, for good.
 
     It says how many jobs that are, and asks for the name of the queue. Jobs that run cannot be removed.
     """
     chosen = list(dict.fromkeys(states))
-    context.run(_purge(context, context.queue(queue_name), chosen, is_agreed=is_agreed, dry_run=dry_run))
+    context.run(_purge_states(context, context.queue(queue_name), chosen, is_agreed=is_agreed, dry_run=dry_run))
 
 
-async def _purge(
+async def _purge_states(
     context: CommandContext, queue: Queue, states: list[Purged], *, is_agreed: bool, dry_run: bool
 ) -> None:
     async with queue:

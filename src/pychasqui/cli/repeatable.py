@@ -16,10 +16,10 @@ from .confirm import confirm, dry_run_option, yes_option
 from .data_argument import read_data
 from .exits import CommandFailure, ExitCode
 from .moments import MOMENT
-from .options import SPAN, CommandContext, common_options, limit_option, queue_argument
+from .options import SPAN, CommandContext, add_common_options, make_limit_option, queue_argument
 from .repeatable_files import apply
 from .tables import Column
-from .values import Kind, iso_time, now_ms, readable_span, times
+from .values import Kind, format_iso_time, format_span, make_time_fields, now_ms
 from .wanted_repeatable import WantedRepeatable, read_pattern
 
 if TYPE_CHECKING:
@@ -58,14 +58,14 @@ key_argument = click.argument("key", metavar="KEY")
 
 @repeatable.command("list")
 @queue_argument
-@limit_option(100)
-@common_options
+@make_limit_option(100)
+@add_common_options
 def list_repeatables(context: CommandContext, queue_name: str, limit: int) -> None:
     """List the repeatables, those that fire next first."""
-    context.run(_list(context, context.queue(queue_name), limit))
+    context.run(_print_repeatables(context, context.queue(queue_name), limit))
 
 
-async def _list(context: CommandContext, queue: Queue, limit: int) -> None:
+async def _print_repeatables(context: CommandContext, queue: Queue, limit: int) -> None:
     async with queue:
         metas = await queue.repeatables.page(limit)
     records = [repeatable_to_record(meta) for meta in metas]
@@ -82,18 +82,18 @@ def repeatable_to_record(meta: RepeatableMeta) -> dict[str, Any]:
         "tz": pattern.tz,
         "every_ms": pattern.interval_ms,
         "cron": pattern.expression,
-        **times(next_fire=None if meta.is_paused else meta.next_fire_ms),
+        **make_time_fields(next_fire=None if meta.is_paused else meta.next_fire_ms),
         "limit": meta.limit,
         "fired": meta.fired,
         "state": "paused" if meta.is_paused else "active",
-        **times(start_after=meta.start_after_ms, end_before=meta.end_before_ms),
+        **make_time_fields(start_after=meta.start_after_ms, end_before=meta.end_before_ms),
         "missed_fires": (meta.missed_fires or MissedFiresPolicy.skip()).to_dict(),
     }
 
 
 def describe_pattern(pattern: RepeatPattern) -> str:
     if pattern.interval_ms is not None:
-        return f"every {readable_span(pattern.interval_ms)}"
+        return f"every {format_span(pattern.interval_ms)}"
     return pattern.expression or ""
 
 
@@ -103,16 +103,16 @@ def describe_pattern(pattern: RepeatPattern) -> str:
 @click.option(
     "-n", "number", type=click.IntRange(1, 1000), default=PREVIEWED, show_default=True, help="How many times."
 )
-@common_options
+@add_common_options
 def show_next(context: CommandContext, queue_name: str, key: str | None, number: int) -> None:
     """Show when a repeatable fires next; without KEY those of all together.
 
     A paused repeatable has no next time.
     """
-    context.run(_show_next(context, context.queue(queue_name), key, number))
+    context.run(_print_next_fires(context, context.queue(queue_name), key, number))
 
 
-async def _show_next(context: CommandContext, queue: Queue, key: str | None, number: int) -> None:
+async def _print_next_fires(context: CommandContext, queue: Queue, key: str | None, number: int) -> None:
     async with queue:
         if key is not None:
             metas = [(await find_repeatable(queue, key)).meta]
@@ -125,11 +125,11 @@ async def _show_next(context: CommandContext, queue: Queue, key: str | None, num
             for fire_ms in await queue.repeatables.next_fires(meta.key, number)
         ]
     first = sorted(fires, key=lambda fire: fire[0])[:number]
-    show_fires(context, queue, [(fire_ms, meta.key, meta.job_name) for fire_ms, meta in first])
+    print_fires(context, queue, [(fire_ms, meta.key, meta.job_name) for fire_ms, meta in first])
 
 
-def show_fires(context: CommandContext, queue: Queue, fires: list[tuple[int, str | None, str]]) -> None:
-    records = [{"key": key, "job_name": name, **times(fires_at=fire_ms)} for fire_ms, key, name in fires]
+def print_fires(context: CommandContext, queue: Queue, fires: list[tuple[int, str | None, str]]) -> None:
+    records = [{"key": key, "job_name": name, **make_time_fields(fires_at=fire_ms)} for fire_ms, key, name in fires]
     columns = NEXT_COLUMNS if context.output.is_terminal else (NEXT_COLUMNS[0], *NEXT_COLUMNS[2:])
     context.output.table("fires", columns, records, empty="nothing will fire", queue=queue.name)
 
@@ -167,7 +167,7 @@ async def find_repeatable(queue: Queue, key: str) -> Repeatable:
 )
 @click.option("--max-catchup", type=click.IntRange(1), default=None, help="With --missed fire-all: how many at most.")
 @dry_run_option
-@common_options
+@add_common_options
 def add_repeatable(context: CommandContext, queue_name: str, **given: Any) -> None:
     """Store a repeatable, or change the one with its key.
 
@@ -183,57 +183,61 @@ def add_repeatable(context: CommandContext, queue_name: str, **given: Any) -> No
         data=read_data(given["data"]),
         repeat=read_pattern(given["every"], given["cron"], given["tz"]),
         limit=given["limit"],
-        start_after_ms=to_ms(given["start"]),
-        end_before_ms=to_ms(given["end"]),
+        start_after_ms=datetime_to_ms(given["start"]),
+        end_before_ms=datetime_to_ms(given["end"]),
         attempts=given["attempts"],
         backoff=None if given["backoff"] is None else BackoffSpec.fixed(given["backoff"]),
         missed_fires=MissedFiresPolicy(given["missed"], given["max_catchup"]),
     )
-    context.run(_add(context, context.queue(queue_name), wanted, dry_run=given["dry_run"]))
+    context.run(_store_repeatable(context, context.queue(queue_name), wanted, dry_run=given["dry_run"]))
 
 
-async def _add(context: CommandContext, queue: Queue, wanted: WantedRepeatable, *, dry_run: bool) -> None:
+async def _store_repeatable(context: CommandContext, queue: Queue, wanted: WantedRepeatable, *, dry_run: bool) -> None:
     if dry_run:
         begin = max(now_ms(), wanted.start_after_ms or 0)
         times_ms = next_fires(wanted.repeat, PREVIEWED, begin)
-        show_fires(context, queue, [(fire_ms, wanted.key, wanted.name) for fire_ms in times_ms])
+        print_fires(context, queue, [(fire_ms, wanted.key, wanted.name) for fire_ms in times_ms])
         return
     async with queue:
         try:
             meta = await wanted.store(queue)
         except (InvalidArgument, InvalidType) as error:
             raise click.UsageError(str(error)) from None
-    line = f"stored {printable(meta.key, 1024)}, fires next at {iso_time(meta.next_fire_ms)}"
+    line = f"stored {printable(meta.key, 1024)}, fires next at {format_iso_time(meta.next_fire_ms)}"
     context.output.item({"queue": queue.name, **repeatable_to_record(meta)}, line)
 
 
-def to_ms(moment: datetime | None) -> int | None:
+def datetime_to_ms(moment: datetime | None) -> int | None:
     return None if moment is None else round(moment.timestamp() * 1000)
 
 
 @repeatable.command()
 @queue_argument
 @key_argument
-@common_options
+@add_common_options
 def pause(context: CommandContext, queue_name: str, key: str) -> None:
     """Stop a repeatable from firing until it is resumed."""
     context.run(
-        _pause_or_resume(context, context.queue(queue_name), key, "paused", lambda queue: queue.repeatables.pause(key))
+        _pause_or_resume_repeatable(
+            context, context.queue(queue_name), key, "paused", lambda queue: queue.repeatables.pause(key)
+        )
     )
 
 
 @repeatable.command()
 @queue_argument
 @key_argument
-@common_options
+@add_common_options
 def resume(context: CommandContext, queue_name: str, key: str) -> None:
     """Let a paused repeatable fire again. Times that it missed are not made up for."""
     context.run(
-        _pause_or_resume(context, context.queue(queue_name), key, "active", lambda queue: queue.repeatables.resume(key))
+        _pause_or_resume_repeatable(
+            context, context.queue(queue_name), key, "active", lambda queue: queue.repeatables.resume(key)
+        )
     )
 
 
-async def _pause_or_resume(
+async def _pause_or_resume_repeatable(
     context: CommandContext, queue: Queue, key: str, state: str, act: Callable[[Queue], Awaitable[bool]]
 ) -> None:
     async with queue:
@@ -248,7 +252,7 @@ async def _pause_or_resume(
 @queue_argument
 @key_argument
 @dry_run_option
-@common_options
+@add_common_options
 def run(context: CommandContext, queue_name: str, key: str, dry_run: bool) -> None:
     """Add a job of a repeatable now, beside its schedule."""
     context.run(_fire_now(context, context.queue(queue_name), key, dry_run=dry_run))
@@ -269,16 +273,18 @@ async def _fire_now(context: CommandContext, queue: Queue, key: str, *, dry_run:
 @key_argument
 @yes_option
 @dry_run_option
-@common_options
+@add_common_options
 def remove(context: CommandContext, queue_name: str, key: str, is_agreed: bool, dry_run: bool) -> None:
     """Remove a repeatable.
 
     Jobs that it has added stay. On a terminal it asks; elsewhere it does not, as the official binary never does.
     """
-    context.run(_remove(context, context.queue(queue_name), key, is_agreed=is_agreed, dry_run=dry_run))
+    context.run(_remove_repeatable(context, context.queue(queue_name), key, is_agreed=is_agreed, dry_run=dry_run))
 
 
-async def _remove(context: CommandContext, queue: Queue, key: str, *, is_agreed: bool, dry_run: bool) -> None:
+async def _remove_repeatable(
+    context: CommandContext, queue: Queue, key: str, *, is_agreed: bool, dry_run: bool
+) -> None:
     async with queue:
         found = await queue.repeatables.get(key) if key.strip() else None
         if found is not None and not dry_run:

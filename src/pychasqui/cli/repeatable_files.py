@@ -12,7 +12,7 @@ import click
 from ..errors import InvalidArgument, InvalidType, printable
 from ..schedule import MissedFiresPolicy, RepeatPattern
 from .confirm import confirm, dry_run_option, yes_option
-from .options import CommandContext, common_options, queue_argument
+from .options import CommandContext, add_common_options, queue_argument
 from .tables import Column
 from .wanted_repeatable import WantedRepeatable, read_backoff, read_pattern, read_span
 
@@ -36,7 +36,7 @@ COLUMNS = (
 @click.option("--prune", is_flag=True, help="Remove the queue's repeatables that the file does not have.")
 @yes_option
 @dry_run_option
-@common_options
+@add_common_options
 def apply(context: CommandContext, queue_name: str, path: Path, prune: bool, is_agreed: bool, dry_run: bool) -> None:
     """Store the repeatables of a TOML file.
 
@@ -52,12 +52,12 @@ def apply(context: CommandContext, queue_name: str, path: Path, prune: bool, is_
     name = "clean"
     every = "5m"
     """
-    wanted = read_file(path)
+    wanted = read_repeatables_file(path)
     queue = context.queue(queue_name)
-    context.run(_apply(context, queue, wanted, prune=prune, is_agreed=is_agreed, dry_run=dry_run))
+    context.run(_apply_file(context, queue, wanted, prune=prune, is_agreed=is_agreed, dry_run=dry_run))
 
 
-def read_file(path: Path) -> list[WantedRepeatable]:
+def read_repeatables_file(path: Path) -> list[WantedRepeatable]:
     try:
         tables = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
@@ -111,7 +111,7 @@ def _read_moment_ms(fields: dict[str, Any], name: str) -> int | None:
     return round((value if value.tzinfo else value.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
-async def _apply(
+async def _apply_file(
     context: CommandContext,
     queue: Queue,
     wanted: list[WantedRepeatable],
@@ -135,7 +135,7 @@ async def _apply(
             confirm(context, question, is_agreed=is_agreed)
         if not dry_run:
             for one in wanted:
-                await _store(queue, one)
+                await _store_repeatable(queue, one)
             for meta in surplus:
                 await queue.repeatables.remove(meta.key)
     records = [{"action": action, "key": key, "job_name": name} for action, key, name in plan]
@@ -146,7 +146,7 @@ async def _apply(
         context.output.message("nothing was changed")
 
 
-async def _store(queue: Queue, one: WantedRepeatable) -> None:
+async def _store_repeatable(queue: Queue, one: WantedRepeatable) -> None:
     try:
         await one.store(queue)
     except (InvalidArgument, InvalidType) as error:

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from .values import Kind, for_pipe, for_terminal
+from .values import Kind, format_value_for_pipe, format_value_for_terminal
 
 GAP = 2  # spaces between columns
 MIN_WIDTH = 6  # of a column that is cut
@@ -36,13 +36,16 @@ class Column:
         return self.styles.get(str(value), self.styles.get("*", ""))
 
 
-def pipe_lines(columns: Sequence[Column], records: Sequence[Mapping[str, Any]]) -> list[str]:
+def format_for_pipe(columns: Sequence[Column], records: Sequence[Mapping[str, Any]]) -> list[str]:
     """A line with the titles, and one a record; values are parted by one tab, and nothing is cut."""
     titles = "\t".join(column.title for column in columns)
-    return [titles, *("\t".join(for_pipe(record.get(one.key), one.kind) for one in columns) for record in records)]
+    return [
+        titles,
+        *("\t".join(format_value_for_pipe(record.get(one.key), one.kind) for one in columns) for record in records),
+    ]
 
 
-def terminal_text(
+def format_for_terminal(
     columns: Sequence[Column],
     records: Sequence[Mapping[str, Any]],
     *,
@@ -52,20 +55,27 @@ def terminal_text(
     has_titles: bool = True,
 ) -> str:
     """Returns the table for a terminal, with a line end after each row."""
-    rows = [[for_terminal(record.get(column.key), column.kind, now_ms) for column in columns] for record in records]
+    rows = [
+        [format_value_for_terminal(record.get(column.key), column.kind, now_ms) for column in columns]
+        for record in records
+    ]
     titles = [column.title for column in columns]
     widths = _fit_widths(columns, [titles, *rows] if has_titles else rows, width)
-    cells = [[cut(cell, room) for cell, room in zip(row, widths, strict=True)] for row in rows]
+    cells = [[cut_to_cells(cell, room) for cell, room in zip(row, widths, strict=True)] for row in rows]
     styles = [[column.style_of(record.get(column.key)) for column in columns] for record in records]
     if has_color and (drawn := _draw_with_rich(columns, cells, styles, widths, has_titles)) is not None:
         return drawn
-    lines = [[cut(title, room) for title, room in zip(titles, widths, strict=True)], *cells] if has_titles else cells
-    return "".join(f"{_align_line(columns, line, widths)}\n" for line in lines)
+    lines = (
+        [[cut_to_cells(title, room) for title, room in zip(titles, widths, strict=True)], *cells]
+        if has_titles
+        else cells
+    )
+    return "".join(f"{_pad_cells(columns, line, widths)}\n" for line in lines)
 
 
 def _fit_widths(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int) -> list[int]:
     """Returns the width of each column: the one it needs, or less for those that shrink, the widest of them first."""
-    widths = [max((cell_width(row[place]) for row in rows), default=0) for place in range(len(columns))]
+    widths = [max((count_cells(row[place]) for row in rows), default=0) for place in range(len(columns))]
     excess = sum(widths) + GAP * (len(columns) - 1) - width
     for may_shrink in (True, False):  # where even that is too wide, every column is cut
         while excess > 0:
@@ -90,7 +100,7 @@ def _draw_with_rich(
         return None
     table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), show_header=has_titles, header_style="bold")
     for column, room in zip(columns, widths, strict=True):
-        title = Text(cut(column.title, room))
+        title = Text(cut_to_cells(column.title, room))
         table.add_column(title, width=room, no_wrap=True, justify="right" if column.kind in RIGHT else "left")
     for row, kinds in zip(cells, styles, strict=True):
         table.add_row(*(Text(cell, style) for cell, style in zip(row, kinds, strict=True)))
@@ -106,28 +116,28 @@ def _draw_with_rich(
     return "".join(f"{line.rstrip(' ')}\n" for line in captured.get().splitlines())
 
 
-def _align_line(columns: Sequence[Column], line: Sequence[str], widths: Sequence[int]) -> str:
+def _pad_cells(columns: Sequence[Column], line: Sequence[str], widths: Sequence[int]) -> str:
     padded = (
-        " " * (room - cell_width(cell)) + cell if column.kind in RIGHT else cell + " " * (room - cell_width(cell))
+        " " * (room - count_cells(cell)) + cell if column.kind in RIGHT else cell + " " * (room - count_cells(cell))
         for column, cell, room in zip(columns, line, widths, strict=True)
     )
     return (" " * GAP).join(padded).rstrip(" ")
 
 
-def cut(text: str, room: int) -> str:
+def cut_to_cells(text: str, room: int) -> str:
     """Cuts text to that many cells of a terminal, and shows that it is cut."""
-    if cell_width(text) <= room:
+    if count_cells(text) <= room:
         return text
     kept, used = "", 1
     for letter in text:
-        used += cell_width(letter)
+        used += count_cells(letter)
         if used > room:
             break
         kept += letter
     return kept + CUT
 
 
-def cell_width(text: str) -> int:
+def count_cells(text: str) -> int:
     """Returns how many cells of a terminal the text takes."""
     if text.isascii():
         return len(text)

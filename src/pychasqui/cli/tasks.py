@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .app_targets import find_app_setting, load_app
-from .options import CommandContext, common_options
+from .options import CommandContext, add_common_options
 from .tables import Column
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ COLUMNS = (
 
 @click.command()
 @click.argument("target", metavar="[MODULE:APP]", required=False)
-@common_options
+@add_common_options
 def tasks(context: CommandContext, target: str | None) -> None:
     """Show the tasks of an App.
 
@@ -52,7 +52,7 @@ def task_to_record(task: Task[..., Any], app: App) -> dict[str, Any]:
         "is_async": task.definition.is_async,
         "attempts": task.definition.options.get("attempts"),
         "unique_by": list(task.definition.unique_by),
-        "position": task.definition.position,
+        "position": task.definition.source_position,
         "schedules": [{"key": one.key, "pattern": one.pattern.to_dict(), "data": dict(one.given)} for one in schedules],
     }
 

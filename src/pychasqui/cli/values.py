@@ -32,7 +32,7 @@ class Kind(Enum):
     DATA = "data"  # what users put into jobs and get out of them
 
 
-def for_terminal(value: Any, kind: Kind, now_ms: int) -> str:
+def format_value_for_terminal(value: Any, kind: Kind, now_ms: int) -> str:
     """Writes a value for a person: counts with commas, times relative to now, one line, cut."""
     if value is None:
         return NONE
@@ -41,18 +41,18 @@ def for_terminal(value: Any, kind: Kind, now_ms: int) -> str:
     if kind is Kind.RATE:
         return f"{value:,.0f}" if value >= 10 else f"{value:.1f}"
     if kind is Kind.TIME:
-        return relative_time(value, now_ms)
+        return format_relative_time(value, now_ms)
     if kind is Kind.SPAN:
-        return readable_span(value)
+        return format_span(value)
     return printable(_as_text(value, kind), MAX_CELL_CHARS)
 
 
-def for_pipe(value: Any, kind: Kind) -> str:
+def format_value_for_pipe(value: Any, kind: Kind) -> str:
     """Writes a value for a program: nothing is cut or rounded, times are ISO-8601, spans are in seconds."""
     if value is None:
         return NONE
     if kind is Kind.TIME:
-        return iso_time(value) or NONE
+        return format_iso_time(value) or NONE
     if kind is Kind.SPAN:
         return f"{value / 1000:.3f}s"
     if kind is Kind.RATE:
@@ -61,10 +61,10 @@ def for_pipe(value: Any, kind: Kind) -> str:
 
 
 def _as_text(value: Any, kind: Kind) -> str:
-    return compact_json(value) if kind is Kind.DATA or isinstance(value, bool) else str(value)
+    return encode_compact_json(value) if kind is Kind.DATA or isinstance(value, bool) else str(value)
 
 
-def iso_time(ms: int | None) -> str | None:
+def format_iso_time(ms: int | None) -> str | None:
     """Writes a time as ISO-8601 with milliseconds, in UTC. None if there is none, or no calendar has it."""
     if ms is None:
         return None
@@ -75,23 +75,23 @@ def iso_time(ms: int | None) -> str | None:
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def times(**at_ms: int | None) -> dict[str, Any]:
+def make_time_fields(**at_ms: int | None) -> dict[str, Any]:
     """Returns each time twice, for a JSON record: `due_at` as ISO-8601, `due_at_ms` in ms since 1970."""
     record: dict[str, Any] = {}
     for name, ms in at_ms.items():
-        record[name] = iso_time(ms)
+        record[name] = format_iso_time(ms)
         record[f"{name}_ms"] = ms
     return record
 
 
-def relative_time(ms: int, now_ms: int) -> str:
+def format_relative_time(ms: int, now_ms: int) -> str:
     distance = ms - now_ms
     if abs(distance) < 1000:
         return "now"
-    return f"in {readable_span(distance)}" if distance > 0 else f"{readable_span(-distance)} ago"
+    return f"in {format_span(distance)}" if distance > 0 else f"{format_span(-distance)} ago"
 
 
-def readable_span(ms: int) -> str:
+def format_span(ms: int) -> str:
     """Writes a span of time by its two largest units: 250 ms, 12 s, 3 m 20 s, 4 h, 3 d 2 h."""
     if ms < 1000:
         return f"{ms} ms"
@@ -111,21 +111,21 @@ def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-def compact_json(value: Any) -> str:
+def encode_compact_json(value: Any) -> str:
     """Writes data as JSON in one line. Characters beyond ASCII stay: the caller escapes what cannot be printed."""
-    return json.dumps(jsonable(value), ensure_ascii=False, separators=(",", ":"))
+    return json.dumps(to_jsonable(value), ensure_ascii=False, separators=(",", ":"))
 
 
-def jsonable(value: Any) -> Any:
+def to_jsonable(value: Any) -> Any:
     """Returns the value with what JSON does not have replaced: bytes by base64, times by ISO-8601, nan by null."""
     if value is None or isinstance(value, (str, bool, int)):
         return value
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, dict):
-        return {key if isinstance(key, str) else str(key): jsonable(one) for key, one in value.items()}
+        return {key if isinstance(key, str) else str(key): to_jsonable(one) for key, one in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)):
-        return [jsonable(one) for one in value]
+        return [to_jsonable(one) for one in value]
     if isinstance(value, (bytes, bytearray, memoryview)):
         return base64.b64encode(value).decode()
     if isinstance(value, datetime):

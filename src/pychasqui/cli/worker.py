@@ -48,7 +48,7 @@ class WorkerOptions:
     def job_timeout_s(self) -> float | None:
         return None if self.job_timeout is None else self.job_timeout / 1000
 
-    def arguments(self) -> list[str]:
+    def to_command_line(self) -> list[str]:
         """The command line of a process that heeds the same options."""
         queues = ",".join(f"{name}:{own}" if own else name for name, own in (self.queues or {}).items())
         values = {
@@ -154,25 +154,25 @@ def worker(**given: Any) -> int:
 
     metrics_port = given.pop("metrics_port")
     process_options = ProcessOptions(**{field.name: given.pop(field.name) for field in fields(ProcessOptions)})
-    given["targets"] = given["targets"] or wanted_targets()
+    given["targets"] = given["targets"] or find_default_targets()
     options = WorkerOptions(**given)
     for target in options.targets:
         check_target(target)
     link = SupervisorLink.find()
     is_shared = metrics_port is not None and len(options.targets) > 1  # one port for the pages of several workers
     if link is None and (process_options.needs_supervisor or options.max_jobs is not None or is_shared):
-        return supervise(options, process_options, metrics_port)
+        return run_supervisor(options, process_options, metrics_port)
     loop = choose_loop(options.loop_choice)
     if link is not None:
-        link.watch()
+        link.start_watching()
     found = find_targets(options.targets)
     set_up_logging(options.log_format)  # after the import: a module that has set up logging itself is heeded
     with asyncio.Runner(loop_factory=loop.factory) as runner:
-        runner.run(_run(found, options, loop, link, metrics_port))
+        runner.run(_run_workers_in_loop(found, options, loop, link, metrics_port))
     return ExitCode.OK
 
 
-def wanted_targets() -> tuple[str, ...]:
+def find_default_targets() -> tuple[str, ...]:
     """What to run if the command names nothing."""
     found = find_setting("app").value
     if found is None:
@@ -180,7 +180,7 @@ def wanted_targets() -> tuple[str, ...]:
     return (found,)
 
 
-async def _run(
+async def _run_workers_in_loop(
     found: Sequence[FoundTarget],
     options: WorkerOptions,
     loop: Loop,
@@ -207,7 +207,7 @@ async def _run(
         await run_workers(workers, link, until_idle=options.burst)
 
 
-def supervise(options: WorkerOptions, process_options: ProcessOptions, metrics_port: int | None) -> int:
+def run_supervisor(options: WorkerOptions, process_options: ProcessOptions, metrics_port: int | None) -> int:
     """Runs the same command in processes of its own; returns the exit code."""
     import asyncio
 
@@ -228,8 +228,8 @@ def supervise(options: WorkerOptions, process_options: ProcessOptions, metrics_p
         is_burst=options.burst,
     )
     set_up_logging(options.log_format)
-    click.echo(supervisor_banner(options, supervised.processes), err=True)
-    command = [sys.executable, "-P", "-m", "pychasqui.cli", "worker", *options.arguments()]
+    click.echo(make_supervisor_banner(options, supervised.processes), err=True)
+    command = [sys.executable, "-P", "-m", "pychasqui.cli", "worker", *options.to_command_line()]
     return asyncio.run(ProcessSupervisor(command, supervised).run())
 
 
@@ -244,7 +244,7 @@ def make_banner(worker: Worker, loop: Loop) -> str:
     return "\n".join([f"pychasqui {__version__} worker", *(f"  {name:<12} {value}" for name, value in facts.items())])
 
 
-def supervisor_banner(options: WorkerOptions, processes: int) -> str:
+def make_supervisor_banner(options: WorkerOptions, processes: int) -> str:
     facts = {"processes": processes, "workers": " ".join(options.targets)}
     lines = [f"pychasqui {__version__} supervisor", *(f"  {name:<12} {value}" for name, value in facts.items())]
     return "\n".join(lines)

@@ -97,12 +97,12 @@ def set_up_logging(choice: str) -> None:
         handler.addFilter(JobFilter())
         logging.basicConfig(level=logging.INFO, handlers=[handler])
     elif is_rich:
-        logging.basicConfig(level=logging.INFO, format="%(name)s: %(message)s", handlers=[_rich_handler()])
+        logging.basicConfig(level=logging.INFO, format="%(name)s: %(message)s", handlers=[_make_rich_handler()])
     else:
         logging.basicConfig(level=logging.INFO, format=PLAIN)
 
 
-def _rich_handler() -> logging.Handler:
+def _make_rich_handler() -> logging.Handler:
     try:
         from rich.console import Console
         from rich.logging import RichHandler

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .options import CommandContext, common_options, queues_argument
-from .ps import names_or_all
+from .options import CommandContext, add_common_options, queues_argument
+from .ps import choose_queue_names
 from .tables import Column
-from .values import Kind, times
+from .values import Kind, make_time_fields
 
 if TYPE_CHECKING:
     from ..inspector import WorkerInfo
@@ -31,7 +31,7 @@ COLUMNS = (
 
 @click.command()
 @queues_argument
-@common_options
+@add_common_options
 def workers(context: CommandContext, queue_names: tuple[str, ...]) -> None:
     """Show the living workers.
 
@@ -39,12 +39,12 @@ def workers(context: CommandContext, queue_names: tuple[str, ...]) -> None:
     first of their jobs. Official workers do not; `chasqui ps` counts them. Without QUEUE it shows the workers of all
     queues.
     """
-    context.run(_show_workers(context, queue_names))
+    context.run(_print_workers(context, queue_names))
 
 
-async def _show_workers(context: CommandContext, names: Sequence[str]) -> None:
+async def _print_workers(context: CommandContext, names: Sequence[str]) -> None:
     async with context.queues() as queues:
-        names = await names_or_all(context, queues, names)
+        names = await choose_queue_names(context, queues, names)
         found = await asyncio.gather(*(queues.workers(name) for name in names))
     records = [_worker_to_record(name, one) for name, some in zip(names, found, strict=True) for one in some]
     context.output.table("workers", COLUMNS, records, empty="no worker lives")
@@ -58,7 +58,7 @@ def _worker_to_record(queue: str, info: WorkerInfo) -> dict[str, Any]:
         **known,
         "host": info.host,
         "pid": info.pid,
-        **times(started_at=info.started_at_ms),
+        **make_time_fields(started_at=info.started_at_ms),
         "busy": info.busy,
         "concurrency": info.concurrency,
         "job_ids": info.job_ids,

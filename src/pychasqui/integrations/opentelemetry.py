@@ -69,9 +69,9 @@ class OpenTelemetry:
 
     @contextmanager
     def sending(self, origin: SpanOrigin, sent_jobs: SentJobs) -> Iterator[bytes]:
-        span = self._start_span(origin, "send", SpanKind.PRODUCER, _sent_jobs_attributes(sent_jobs))
+        span = self._start_span(origin, "send", SpanKind.PRODUCER, _make_sent_jobs_attributes(sent_jobs))
         try:
-            yield self._span_extras(span)
+            yield self._encode_span_extras(span)
         except (Exception, asyncio.CancelledError) as error:
             self._add_error_to_span(span, error)
             raise
@@ -94,11 +94,11 @@ class OpenTelemetry:
         return run
 
     def _start_run_span(self, origin: SpanOrigin, job: Delivery) -> Span:
-        sender = self._sender_context(job)
+        sender = self._read_sender_context(job)
         links = [] if sender is None or self._is_child else [Link(trace.get_current_span(sender).get_span_context())]
         # Without a sender the run starts a new trace: the context in which the worker was started is unrelated.
         parent = sender if sender is not None and self._is_child else Context()
-        return self._start_span(origin, "process", SpanKind.CONSUMER, _run_attributes(origin, job), parent, links)
+        return self._start_span(origin, "process", SpanKind.CONSUMER, _make_run_attributes(origin, job), parent, links)
 
     def _start_span(
         self,
@@ -110,7 +110,7 @@ class OpenTelemetry:
         links: list[Link] | None = None,
     ) -> Span:
         try:
-            attributes = _origin_attributes(origin, operation) | attributes
+            attributes = _make_origin_attributes(origin, operation) | attributes
             return self._tracer.start_span(
                 f"{operation} {origin.queue_name}", parent, kind, attributes, links=links or ()
             )
@@ -118,7 +118,7 @@ class OpenTelemetry:
             self._log_once("a span could not be started; jobs go on without spans; this is logged once")
             return trace.INVALID_SPAN
 
-    def _span_extras(self, span: Span) -> bytes:
+    def _encode_span_extras(self, span: Span) -> bytes:
         carrier: dict[str, str] = {}
         self._wire.inject(carrier, trace.set_span_in_context(span, Context()))
         if "traceparent" not in carrier:
@@ -127,7 +127,7 @@ class OpenTelemetry:
         more = {TRACE_STATE: state} if 0 < len(state) <= MAX_STATE_CHARS else {}
         return encode_extras(**{TRACE_PARENT: carrier["traceparent"]}, **more)
 
-    def _sender_context(self, job: Delivery) -> Context | None:
+    def _read_sender_context(self, job: Delivery) -> Context | None:
         """Returns the trace context in which the job was added; None if it has none, or an invalid one."""
         if not 0 < len(job.extras) <= MAX_EXTRAS_BYTES:
             return None
@@ -166,7 +166,7 @@ class OpenTelemetry:
             log.warning(text, exc_info=True)
 
 
-def _origin_attributes(origin: SpanOrigin, operation: str) -> Attributes:
+def _make_origin_attributes(origin: SpanOrigin, operation: str) -> Attributes:
     attributes: Attributes = {
         "messaging.system": "chasquimq",
         "messaging.operation.name": operation,
@@ -181,7 +181,7 @@ def _origin_attributes(origin: SpanOrigin, operation: str) -> Attributes:
     return attributes
 
 
-def _sent_jobs_attributes(sent_jobs: SentJobs) -> Attributes:
+def _make_sent_jobs_attributes(sent_jobs: SentJobs) -> Attributes:
     attributes: Attributes = {}
     if sent_jobs.is_bulk:
         attributes["messaging.batch.message_count"] = len(sent_jobs.job_ids)
@@ -195,7 +195,7 @@ def _sent_jobs_attributes(sent_jobs: SentJobs) -> Attributes:
     return attributes
 
 
-def _run_attributes(origin: SpanOrigin, job: Delivery) -> Attributes:
+def _make_run_attributes(origin: SpanOrigin, job: Delivery) -> Attributes:
     own = job.retry.max_attempts if job.retry is not None else None
     return {
         "messaging.message.id": job.id[:MAX_TEXT_CHARS],

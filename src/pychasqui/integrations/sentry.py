@@ -40,7 +40,7 @@ def report_to_sentry(app: App, *, every_failure: bool = False, monitors: bool = 
     every_failure   report the error of every failed run, instead of that of a job's last run
     monitors        check in for jobs that a schedule has sent; the monitor is made of the schedule
     """
-    app.middleware(SentryReporter(app, reports_every_failure=every_failure, has_monitors=monitors).surround)
+    app.middleware(SentryReporter(app, reports_every_failure=every_failure, has_monitors=monitors).run_in_scope)
 
 
 class SentryReporter:
@@ -51,7 +51,7 @@ class SentryReporter:
         self._reports_every_failure = reports_every_failure
         self._has_monitors = has_monitors
 
-    async def surround(self, job: Job, call: Call) -> Any:
+    async def run_in_scope(self, job: Job, call: Call) -> Any:
         definition = self._find_definition(job.name)
         check_in = self._make_check_in(job, definition)
         with sentry_sdk.isolation_scope() as scope:
@@ -105,8 +105,10 @@ class SentryReporter:
         if not self._has_monitors or job.scheduled_at_ms is None:
             return None
         own = [one for one in self._app.load_parts().schedules if one.definition is definition]
-        found = next((one for one in own if _fires_at(one.pattern, job.scheduled_at_ms)), own[0] if own else None)
-        schedule = None if found is None else _monitor_schedule(found.pattern)
+        found = next(
+            (one for one in own if _is_cron_fire_time(one.pattern, job.scheduled_at_ms)), own[0] if own else None
+        )
+        schedule = None if found is None else _to_monitor_schedule(found.pattern)
         if found is None or schedule is None:
             return None
         config = {"schedule": schedule, "timezone": found.pattern.tz or "UTC"}
@@ -136,11 +138,11 @@ def _capture_error(error: Exception, is_last: bool) -> None:
     sentry_sdk.capture_event(event, hint=hint)
 
 
-def _fires_at(pattern: RepeatPattern, at_ms: int) -> bool:
+def _is_cron_fire_time(pattern: RepeatPattern, at_ms: int) -> bool:
     return pattern.kind == "cron" and next_fire(pattern, max(0, at_ms - 1)) == at_ms
 
 
-def _monitor_schedule(pattern: RepeatPattern) -> dict[str, Any] | None:
+def _to_monitor_schedule(pattern: RepeatPattern) -> dict[str, Any] | None:
     """The schedule as Sentry has it; None if it has none of this kind: it counts in minutes."""
     if pattern.interval_ms is None:
         expression = pattern.expression or ""

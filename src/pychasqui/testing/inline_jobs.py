@@ -75,7 +75,7 @@ class InlineJobs:
         if not isinstance(task, Task):
             raise InvalidType(f"of() takes a task, not {type(task).__name__}")
         names, definition = task.definition.names, task.definition
-        return [_make_call(job, definition) for job in self._recorder.jobs if job.name in names]
+        return [_to_bound_task(job, definition) for job in self._recorder.jobs if job.name in names]
 
     async def run(self) -> None:
         """Runs all that is due, also what is enqueued meanwhile; then raises the first error that a task raised.
@@ -129,7 +129,7 @@ class InlineJobs:
         at_ms, schedule = min(due, key=lambda pair: pair[0])
         self._recorder.advance_to(at_ms)
         self._next_fires[schedule.key] = next_fire(schedule.pattern, at_ms)
-        await self._app.queue(schedule.definition.queue).add(schedule.definition.name, schedule.data())
+        await self._app.queue(schedule.definition.queue).add(schedule.definition.name, schedule.make_data())
         return True
 
     async def _run_job(self, dispatcher: Dispatcher, job: RecordedJob) -> BaseException | None:
@@ -160,7 +160,7 @@ class InlineJobs:
         max_attempts = options.get("max_attempts", defaults.MAX_ATTEMPTS)
         policy = options.get("retry") or RetryPolicy()
         failure = read_failure(error)
-        outcome = judge_failure(job.delivery(), failure, max_attempts, policy, _no_jitter, job.snoozes)
+        outcome = judge_failure(job.to_delivery(), failure, max_attempts, policy, _no_jitter, job.snoozes)
         job.error = failure.error
         if isinstance(outcome, Retry):
             job.due_ms = self._recorder.now_ms + outcome.delay_ms
@@ -185,7 +185,7 @@ def inline(app: App) -> Iterator[InlineJobs]:
         yield InlineJobs(app, recorder)
 
 
-def _make_call(job: RecordedJob, definition: TaskDefinition) -> BoundTask[Any]:
+def _to_bound_task(job: RecordedJob, definition: TaskDefinition) -> BoundTask[Any]:
     return BoundTask(definition.name, job.queue, job.data or {}, job.options, definition)
 
 

@@ -20,7 +20,7 @@ class InlineRun:
     def __init__(self, job: RecordedJob, timeouts: RunTimeouts) -> None:
         self.stops = JobStops(timeouts)
         self._job = job
-        self._delivery = job.delivery()
+        self._delivery = job.to_delivery()
         self._task: asyncio.Task[Any] | None = None
 
     def progress(self, job_id: str, job_name: str, percent: int, extras: object) -> AlreadyAwaited:
@@ -42,25 +42,25 @@ class InlineRun:
                 is_stopped = self.stops.find_stop(self._delivery) is not None
                 left_s = None if timeout_s is None or is_stopped else began + timeout_s - monotonic()
                 if left_s is not None and left_s <= 0:
-                    self.stops.note_stop(self._delivery, timeout_s)
+                    self.stops.add_stop(self._delivery, timeout_s)
                     task.cancel()
                 await asyncio.wait({task}, timeout=None if is_stopped else left_s)
             return task.result()
         except BaseException as error:
-            stop = self.stops.take_stop(self._delivery)
+            stop = self.stops.pop_stop(self._delivery)
             if stop is None:
                 task.cancel()  # the test itself is cancelled
                 raise
             raise (
                 JobCancelled(f"job {self._job.id[:100]!r} was cancelled")
                 if stop.is_cancelled
-                else (stop.error_for(error))
+                else (stop.make_timeout_error(error))
             ) from None
         finally:
             self._job.begin_run(None)
 
     def _cancel(self) -> None:
-        self.stops.note_stop(self._delivery, None)
+        self.stops.add_stop(self._delivery, None)
         if self._task is not None:
             self._task.cancel()
 

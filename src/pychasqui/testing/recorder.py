@@ -12,7 +12,7 @@ from .._core.outcome import CANCELLED
 from .._core.retry_options import RetryOverride
 from .._producer.encoder import EncodedJob
 from .._redis.replies import DUPLICATE, NEW, REPLACED
-from .._wire.envelope import SNOOZES, decode_envelope, read_timeout_s, with_extra
+from .._wire.envelope import SNOOZES, decode_envelope, read_timeout_s, set_extra
 from .._wire.msgpack import decode_data
 
 
@@ -55,7 +55,7 @@ class RecordedJob:
 
     @property
     def extras(self) -> bytes:
-        return with_extra(b"", SNOOZES, self.snoozes) if self.snoozes else b""
+        return set_extra(b"", SNOOZES, self.snoozes) if self.snoozes else b""
 
     def cancel(self) -> str:
         """Returns what Queue.cancel() would answer."""
@@ -79,7 +79,7 @@ class RecordedJob:
     def report_progress(self, percent: int) -> None:
         self.progress = percent
 
-    def delivery(self) -> Delivery:
+    def to_delivery(self) -> Delivery:
         """The job as production's own functions take it."""
         own = (self.id, self.name, None, self.attempt, self.created_at_ms, self.retry, self.payload)
         return Delivery(*own, timeout_s=self.timeout_s)
@@ -97,7 +97,7 @@ class JobRecorder:
         envelope = decode_envelope(encoded.envelope)
         due_ms = self._read_due_ms(encoded.options.due)
         only, window_ms = encoded.options.only, encoded.options.window_ms
-        there = self._find_holder(queue, encoded.id) if only else None
+        there = self._find_job_holding_id(queue, encoded.id) if only else None
         if there is not None:
             if there.state != "waiting" or only == "keep":
                 return DUPLICATE
@@ -135,7 +135,7 @@ class JobRecorder:
     def advance_to(self, now_ms: int) -> None:
         self.now_ms = max(self.now_ms, now_ms)
 
-    def _find_holder(self, queue: str, job_id: str) -> RecordedJob | None:
+    def _find_job_holding_id(self, queue: str, job_id: str) -> RecordedJob | None:
         job = self.find(queue, job_id)
         if job is None or job.state == "cancelled":
             return None

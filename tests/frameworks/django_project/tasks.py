@@ -113,7 +113,7 @@ def note_signal(kind: str, task_result: Any) -> None:
         file.write(f"{kind} {task_result.task.name} {task_result.status} {task_result.attempts}\n")
 
 
-def note_started(sender: Any, task_result: Any, **_: Any) -> None:
+def queue_active_event(sender: Any, task_result: Any, **_: Any) -> None:
     note_signal("started", task_result)
 
 
@@ -121,5 +121,5 @@ def note_finished(sender: Any, task_result: Any, **_: Any) -> None:
     note_signal("finished", task_result)
 
 
-signals.task_started.connect(note_started)
+signals.task_started.connect(queue_active_event)
 signals.task_finished.connect(note_finished)

@@ -59,7 +59,7 @@ def count_done(records: Sequence[Runs]) -> int:
     return size - reduce(or_, merged).to_bytes(size, "little").count(0)
 
 
-def outcome_of(planned_runs: int, ends: int, killed_runs: int, other_runs: int) -> str:
+def describe_outcome(planned_runs: int, ends: int, killed_runs: int, other_runs: int) -> str:
     """How a job ended that is done or dead `ends` times, and that each of the two processes began that often.
 
     A job that was taken over before it began has one run fewer than planned: its delivery to the killed process counts
@@ -79,7 +79,7 @@ def tally_outcomes(jobs: int, killed: Runs, other: Runs, dead: Counter[int]) -> 
     for number in range(jobs):
         kind = choose_kind(number, jobs)
         ends = dead[number] if kind == "dead" else killed.done[number] + other.done[number]
-        outcome = outcome_of(KINDS[kind].planned_runs, ends, killed.begun[number], other.begun[number])
+        outcome = describe_outcome(KINDS[kind].planned_runs, ends, killed.begun[number], other.begun[number])
         tally.update([(kind, outcome), ("all", outcome)])
     return tally
 

@@ -42,7 +42,7 @@ class WorkerProcess:
             self._process.stdin.write(json.dumps(self._arguments).encode() + b"\n")
             if not await self._process.stdout.readline():
                 await self._process.wait()
-                self.check()
+                self.raise_if_ended()
         except BaseException:
             await self.__aexit__()
             raise
@@ -52,7 +52,7 @@ class WorkerProcess:
         self._is_killed = True
         self._process.kill()
 
-    def check(self) -> None:
+    def raise_if_ended(self) -> None:
         """Raises if the process has ended by itself. What it had to say is on standard error already."""
         code = self._process.returncode
         if code is not None and not self._is_killed:

@@ -40,7 +40,7 @@ def run_demo(jobs: int, redis_url: str | None) -> None:
             with server as url:
                 queue = _make_queue(url)
                 click.echo(f"pychasqui {__version__} on {'a private server' if redis_url is None else queue}", err=True)
-                asyncio.run(_run(jobs, queue, url, Path(folder)))
+                asyncio.run(_run_on_server(jobs, queue, url, Path(folder)))
         except asyncio.CancelledError:
             raise CommandFailure("terminated", ExitCode.TERMINATED) from None
 
@@ -52,7 +52,7 @@ def _make_queue(url: str) -> Queue:
         raise click.BadParameter(str(error), param_hint="'--redis-url'") from None
 
 
-async def _run(jobs: int, queue: Queue, url: str, folder: Path) -> None:
+async def _run_on_server(jobs: int, queue: Queue, url: str, folder: Path) -> None:
     _end_on_sigterm()
     async with Queue(queue.name, redis_url=url, timeout_s=CONNECT_TIMEOUT_S) as probe:
         await probe.is_paused()  # raises if the server cannot be reached
@@ -62,7 +62,7 @@ async def _run(jobs: int, queue: Queue, url: str, folder: Path) -> None:
                 workers = [WorkerProcess(number, url, queue.name, jobs, folder) for number in (1, 2)]
                 async with workers[0], workers[1]:
                     run = DemoRun(jobs, queue, workers, screen)
-                    summary = await run.play()
+                    summary = await run.run_and_time()
             # The workers have ended: no job can run any more.
             dead = Counter([letter.data async for letter in queue.dlq.search()])
             tally = tally_outcomes(jobs, run.killed.runs, run.other.runs, dead)
@@ -82,15 +82,15 @@ class DemoRun:
         self._added = 0
         self._began = time.monotonic()
 
-    async def play(self) -> str:
+    async def run_and_time(self) -> str:
         """Returns a line that says how long it took."""
         self._adding = asyncio.create_task(self._add_jobs())
         try:
-            ended, half_s = await self._show_until(self._jobs // 2)
+            ended, half_s = await self._show_progress_until(self._jobs // 2)
             self.other, self.killed = sorted(self._workers, key=lambda worker: count_done([worker.runs]))
             self.killed.kill()
-            self._screen.say(f"killed worker process {self.killed.number}; the other one takes over its jobs")
-            _, total_s = await self._show_until(self._jobs)
+            self._screen.print_line(f"killed worker process {self.killed.number}; the other one takes over its jobs")
+            _, total_s = await self._show_progress_until(self._jobs)
         finally:
             self._adding.cancel()
         rate = f"{ended / half_s:,.0f} jobs a second"
@@ -105,7 +105,7 @@ class DemoRun:
             )
             self._added = numbers.stop
 
-    async def _show_until(self, goal: int) -> tuple[int, float]:
+    async def _show_progress_until(self, goal: int) -> tuple[int, float]:
         """Shows the progress until `goal` jobs are done or dead and, if that is all, until Redis holds no other job.
 
         Returns how many have ended, and after how many seconds. Gives up if nothing changes for STUCK_S, or for EMPTY_S
@@ -114,7 +114,7 @@ class DemoRun:
         before, changed_at = None, time.monotonic()
         while True:
             for worker in self._workers:
-                worker.check()
+                worker.raise_if_ended()
             if self._adding.done():
                 self._adding.result()  # raises what add_bulk raised
             counts = await self._queue.counts()
@@ -124,7 +124,7 @@ class DemoRun:
                 before, changed_at = (self._added, ended, counts), now
             is_empty = self._added == self._jobs and not (counts.waiting or counts.active or counts.delayed)
             is_there = ended >= goal and (goal < self._jobs or is_empty)
-            self._screen.show(self._added, ended, now - self._began, is_last=is_there)
+            self._screen.show_progress(self._added, ended, now - self._began, is_last=is_there)
             if is_there or now - changed_at > (EMPTY_S if is_empty else STUCK_S):
                 return ended, now - self._began
             await asyncio.sleep(LOOK_EVERY_S)
@@ -133,7 +133,7 @@ class DemoRun:
 @contextlib.contextmanager
 def _private_server(folder: Path) -> Iterator[str]:
     """Runs a server in the folder, and waits for its end, so that the folder can be removed."""
-    from ...embedded.supervisor import Files, try_lock  # here, because Windows lacks what it imports
+    from ...embedded.supervisor import ServerFiles, try_lock  # here, because Windows lacks what it imports
 
     os.environ[embedded.LINGER_NAMED_BY] = str(LINGER_MS)
     url = f"{embedded.SCHEME}{quote(str(folder))}"
@@ -143,7 +143,7 @@ def _private_server(folder: Path) -> Iterator[str]:
     finally:
         server.leave()
         deadline = time.monotonic() + SERVER_ENDS_S
-        while (lock := try_lock(Files(folder).caretaker_lock)) is None and time.monotonic() < deadline:
+        while (lock := try_lock(ServerFiles(folder).supervisor_lock)) is None and time.monotonic() < deadline:
             time.sleep(0.02)
         if lock is not None:
             os.close(lock)

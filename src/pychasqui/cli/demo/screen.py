@@ -8,7 +8,7 @@ from typing import Self
 
 import click
 
-from ..terminal import live_console
+from ..terminal import make_live_console
 from .jobs import KINDS
 
 LINE_EVERY_S = 1.0
@@ -20,7 +20,7 @@ class Screen:
 
     def __init__(self, jobs: int) -> None:
         self._jobs = jobs
-        self._console = live_console()
+        self._console = make_live_console()
         self._next_line_at = 0.0
         if self._console is not None:
             from rich.progress import BarColumn, Progress, TextColumn
@@ -40,19 +40,19 @@ class Screen:
         if self._console is not None:
             self._bars.stop()
 
-    def say(self, line: str) -> None:
+    def print_line(self, line: str) -> None:
         if self._console is not None:
             self._console.print(line, style="bold", markup=False)
         else:
             click.echo(line, err=True)
 
-    def show(self, added: int, ended: int, seconds: float, *, is_last: bool) -> None:
+    def show_progress(self, added: int, ended: int, seconds: float, *, is_last: bool) -> None:
         if self._console is not None:
             self._bars.update(self._added, completed=added)
             self._bars.update(self._ended, completed=ended)
         elif time.monotonic() >= self._next_line_at or is_last:
             self._next_line_at = time.monotonic() + LINE_EVERY_S
-            self.say(f"added {added:,} of {self._jobs:,}, ended {ended:,} after {seconds:.1f} s")
+            self.print_line(f"added {added:,} of {self._jobs:,}, ended {ended:,} after {seconds:.1f} s")
 
 
 def print_table(tally: Counter[tuple[str, str]]) -> None:

@@ -34,8 +34,8 @@ from .run_records import RunHistory, read_history, read_record
 from .task_results import (
     make_done_result,
     make_result_from_status,
+    make_result_id,
     make_unstarted_result,
-    result_id,
     set_result_fields,
     split_result_id,
 )
@@ -74,7 +74,7 @@ class ChasquiBackend(BaseTaskBackend):
     @property
     def app(self) -> App:
         """The App whose queues it uses; all backends of one alias have the same."""
-        return process_apps.app_of(self.alias, self.chasqui_options)
+        return process_apps.get_or_make_app(self.alias, self.chasqui_options)
 
     def validate_task(self, task: Any) -> None:
         super().validate_task(task)
@@ -93,7 +93,7 @@ class ChasquiBackend(BaseTaskBackend):
         """Adds a job, at once or when the transaction of the database `on_commit` is committed."""
         self.validate_task(task)
         job_id = ids.new_id()
-        result = make_unstarted_result(task, result_id(task.queue_name, job_id), args, kwargs)
+        result = make_unstarted_result(task, make_result_id(task.queue_name, job_id), args, kwargs)
         send = partial(self._add_job, result, job_id)
         if self.chasqui_options.on_commit is None:
             send()

@@ -83,7 +83,7 @@ class ProcessApps:
     def __init__(self) -> None:
         self._apps: dict[str, tuple[BackendOptions, App]] = {}
 
-    def app_of(self, alias: str, options: BackendOptions) -> App:
+    def get_or_make_app(self, alias: str, options: BackendOptions) -> App:
         known = self._apps.get(alias) or self._apps.setdefault(alias, (options, options.make_app()))
         if known[0] != options:  # tests change settings
             known = self._apps[alias] = (options, options.make_app())

@@ -15,7 +15,7 @@ def to_datetime(ms: int | None) -> datetime | None:
     return None if ms is None else datetime.fromtimestamp(ms / 1000, UTC)
 
 
-def result_id(queue_name: str, job_id: str) -> str:
+def make_result_id(queue_name: str, job_id: str) -> str:
     return f"{queue_name}:{job_id}"
 
 
@@ -87,7 +87,7 @@ def make_result_from_status(task: Any, id_: str, status: JobStatus, history: Run
         state = TaskResultStatus.RUNNING if is_running else TaskResultStatus.READY
     found = list(history.errors)
     if has_failed and (not found or history.is_running):
-        found.append(_error_of_end(status))
+        found.append(_make_error_of_end(status))
     set_result_fields(
         result,
         status=state,
@@ -101,7 +101,7 @@ def make_result_from_status(task: Any, id_: str, status: JobStatus, history: Run
     return result
 
 
-def _error_of_end(status: JobStatus) -> RunError:
+def _make_error_of_end(status: JobStatus) -> RunError:
     """Why a job has ended whose last run has logged no error: it was stopped, or its data cannot be read."""
     name = "JobCancelled" if status.state == "cancelled" else status.error_type or ""
     own = name if hasattr(errors, name) else "JobFailed"

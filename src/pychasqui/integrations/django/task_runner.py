@@ -34,7 +34,14 @@ from .run_records import (
     encode_log_line,
     write_record,
 )
-from .task_results import make_task_errors, make_unstarted_result, read_call, result_id, set_result_fields, to_datetime
+from .task_results import (
+    make_result_id,
+    make_task_errors,
+    make_unstarted_result,
+    read_call,
+    set_result_fields,
+    to_datetime,
+)
 
 
 class TaskRunner:
@@ -70,7 +77,7 @@ class TaskRunner:
         running_job.set(job)
         history = await self._read_history(job.id) if job.attempt else RunHistory()
         task = task.using(queue_name=self._queue_name, backend=self._backend.alias)
-        result = make_unstarted_result(task, result_id(self._queue_name, job.id), *call)
+        result = make_unstarted_result(task, make_result_id(self._queue_name, job.id), *call)
         own = job.data.get("attempts")
         attempts = own if isinstance(own, int) else self._max_attempts
         run = TaskRun(type(self._backend), job, result, history, attempts, self._worker_id)

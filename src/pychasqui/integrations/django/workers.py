@@ -38,11 +38,11 @@ def make_crew() -> Crew:
         raise InvalidArgument("no entry of TASKS has the BACKEND pychasqui.integrations.django.ChasquiBackend")
     for backend in backends:
         load_tasks(backend.chasqui_options.modules)
-    return Crew(lambda: _started(backends))
+    return Crew(lambda: _open_workers(backends))
 
 
 @asynccontextmanager
-async def _started(backends: list[ChasquiBackend]) -> AsyncIterator[list[Worker]]:
+async def _open_workers(backends: list[ChasquiBackend]) -> AsyncIterator[list[Worker]]:
     async with AsyncExitStack() as stack:
         workers = []
         for backend in backends:

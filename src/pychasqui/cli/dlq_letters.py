@@ -13,7 +13,7 @@ import click
 
 from ..errors import DecodeError
 from .moments import PAST_MOMENT
-from .values import times
+from .values import make_time_fields
 
 if TYPE_CHECKING:
     from ..dlq import DeadJob
@@ -41,7 +41,7 @@ class LetterIdType(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # 
 LETTER = LetterIdType()
 
 
-def filter_options(command: Callable[..., Any]) -> Callable[..., Any]:
+def add_filter_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Gives a command the options that select letters, and calls it with those that are given as `which`."""
 
     @click.option("--reason", default=None, help="Only letters with this reason, such as retries_exhausted.")
@@ -84,7 +84,7 @@ def letter_to_record(letter: DeadJob) -> dict[str, Any]:
         "error": letter.error,
         "traceback": letter.traceback,
         "worker": letter.worker,
-        **times(died_at=died_at_ms(letter)),
+        **make_time_fields(died_at=died_at_ms(letter)),
         "payload_bytes": len(letter.payload),
     }
     try:

@@ -1,10 +1,10 @@
-"""Fleet: the workers of the group. What each of a few workers does all the time, many share, so that Redis has no more
-to do for a thousand idle workers than for a few."""
+"""LivingWorkers: how many workers of the group live. What each of a few workers does all the time, many share, so that
+Redis has no more to do for a thousand idle workers than for a few."""
 
 from __future__ import annotations
 
 
-class Fleet:
+class LivingWorkers:
     """How many workers live, as the last renewal of the lease found it. The heartbeat's thread notes it."""
 
     def __init__(self, living: int = 1) -> None:
@@ -13,6 +13,6 @@ class Fleet:
     def note_living_workers(self, living: int) -> None:
         self.living = max(1, living)
 
-    def spread_pause(self, seconds: float, workers: int) -> float:
+    def scale_pause_by_workers(self, seconds: float, workers: int) -> float:
         """Returns how long each worker pauses so that all do as much as this many that each pause for `seconds`."""
         return seconds * max(1.0, self.living / workers)

@@ -8,24 +8,24 @@ from typing import Any
 from .._wire.msgpack import encode_data
 from .._wire.msgpack_scan import MAX_DEPTH
 from ..errors import UnsupportedData
-from .data_error import Misfit
-from .travel import to_wire
+from .data_error import DataMismatch
+from .wire_values import to_wire
 
 MAX_KEY_CHARS = 50
 _TOO_DEEP = f"is nested deeper than {MAX_DEPTH} levels, or contains itself"
 
 
-def find_untravelled_value(data: Mapping[str, Any]) -> Misfit | None:
+def find_unencodable_value(data: Mapping[str, Any]) -> DataMismatch | None:
     """Returns where data cannot be encoded, and why; None if all of it can."""
     path, value, problem = "$", data, _find_problem(data)
     while problem is not None:
         found = next(((step, part) for step, part in _list_parts(value) if _find_problem(part) is not None), None)
         if found is None:
-            return Misfit(path, _find_key_problem(value) or problem)
+            return DataMismatch(path, _find_key_problem(value) or problem)
         path, value = path + found[0], found[1]
         problem = _find_problem(value)
         if problem == _TOO_DEEP:
-            return Misfit(path, problem)
+            return DataMismatch(path, problem)
     return None
 
 

@@ -35,7 +35,7 @@ SIGINT (Ctrl-C) or SIGTERM end it with exit code 0.
 """
 
 
-def _make_command(
+def _make_role_command(
     does: str, role: str, interval: str, looks_for: str, make: Callable[[str, str, int | None], Leader]
 ) -> click.Command:
     """The command of a role, with the option that says how often it looks."""
@@ -46,7 +46,7 @@ def _make_command(
     @url_option
     def run_role(queue_names: tuple[str, ...], redis_url: str | None, **option: int | None) -> None:
         url, (interval_ms,) = read_redis_url(redis_url).value, option.values()
-        _run_leaders(role, queue_names, lambda name: make(name, url, interval_ms))
+        _run_role_for_queues(role, queue_names, lambda name: make(name, url, interval_ms))
 
     return run_role
 
@@ -63,14 +63,14 @@ def _make_scheduler(name: str, url: str, every_ms: int | None) -> Scheduler:
     return Scheduler(name, redis_url=url, tick_interval_ms=every_ms)
 
 
-promoter = _make_command(
+promoter = _make_role_command(
     "Move due delayed jobs to their queues.",
     "promoter",
     "--poll-interval-ms",
     "due jobs that official producers have added",
     _make_promoter,
 )
-scheduler = _make_command(
+scheduler = _make_role_command(
     "Fire due repeatables.",
     "scheduler",
     "--tick-interval-ms",
@@ -79,7 +79,7 @@ scheduler = _make_command(
 )
 
 
-def _run_leaders(role: str, queue_names: Sequence[str], make: Callable[[str], Leader]) -> None:
+def _run_role_for_queues(role: str, queue_names: Sequence[str], make: Callable[[str], Leader]) -> None:
     try:
         leaders = [make(name) for name in dict.fromkeys(queue_names)]
     except InvalidArgument as error:
