@@ -480,6 +480,38 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "type(count) == 'table' -> false",
     ): SAME_END,
     ("register_queue", "if type(count) == 'table' then return count.err end", "'table' -> ''"): SAME_END,
+    ("reschedule", "or refusal('XACK', stream, group, '0-0')", "group, '0-0' -> '0-0', group"): ASKS,
+    ("reschedule", "or refusal('ZADD', delayed, 'XX', 'GT', '-inf', 'none')", "'XX', 'GT' -> 'GT', 'XX'"): FLAGS,
+    ("reschedule", "or refusal('ZADD', delayed, 'XX', 'GT', '-inf', 'none')", "'none' -> ''"): ASKS,
+    (
+        "lib/postpone",
+        "redis.pcall('PEXPIRE', official_key(job_id), math.min(math.max(1000, delay_ms) + 3600000, longest_ttl_ms))",
+        "1000 -> 1001",
+    ): A_MILLISECOND,
+    (
+        "lib/postpone",
+        "redis.pcall('PEXPIRE', official_key(job_id), math.min(math.max(1000, delay_ms) + 3600000, longest_ttl_ms))",
+        "1000, delay_ms -> delay_ms, 1000",
+    ): SYMMETRIC,
+    (
+        "lib/postpone",
+        "redis.pcall('PEXPIRE', official_key(job_id), math.min(math.max(1000, delay_ms) + 3600000, longest_ttl_ms))",
+        "3600000 -> 3600001",
+    ): A_MILLISECOND,
+    (
+        "lib/release_id",
+        "if is_own and is_official and not is_delayed then redis.pcall('DEL', official) end",
+        "and is_official -> ",
+    ): NOT_THERE,
+    ("rebuild_group", "local pending = pcall('XPENDING', stream, group, '-', '+', 1)", "'-', '+' -> '+', '-'"): ASKS,
+    ("rebuild_group", "local pending = pcall('XPENDING', stream, group, '-', '+', 1)", "1 -> 2"): ASKS,
+    ("purge_delayed", "if refused then return refused end", "refused -> false"): CLUSTER,
+    ("write_events", "while i <= #ARGV do", "<= -> <"): MORE_WORDS,
+    (
+        "leave_group",
+        "local pending = redis.pcall('XPENDING', stream, group, '-', '+', 1, consumer)",
+        "1 -> 2",
+    ): FIRST_ALONE,
 }
 
 SORTED = frozenset(
@@ -498,6 +530,7 @@ SORTED = frozenset(
         "empty_stream",
         "fire",
         "hold_lease",
+        "leave_group",
         "lib/add_entry",
         "lib/add_unless_taken",
         "lib/complete_group",
@@ -510,6 +543,7 @@ SORTED = frozenset(
         "lib/is_unread",
         "lib/most_for_heir",
         "lib/other_leader",
+        "lib/point_at_entry",
         "lib/postpone",
         "lib/read_due",
         "lib/read_spec",
@@ -520,6 +554,7 @@ SORTED = frozenset(
         "lib/remove_waiting",
         "lib/server_refusal_of_add",
         "lib/store_job",
+        "lib/take_out",
         "lib/touch",
         "lib/unfinished_group",
         "lib/with_expiry",
@@ -530,10 +565,13 @@ SORTED = frozenset(
         "read_cancellations",
         "register_queue",
         "release_entries",
+        "release_leader_lease",
         "renew_worker_lease",
+        "replay",
         "reschedule",
         "take_over",
         "upsert_repeatable",
         "write_completed",
+        "write_events",
     )
 )
