@@ -591,6 +591,7 @@ BOUNDARIES: dict[Flow, set[str]] = {
 }
 ALSO_SENT = WORKER | {
     "HELLO",
+    "AUTH",  # with the users of `make acl`
     "XACKDEL",
     "ack",
     "list_pending",
