@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import importlib
 import inspect
-from collections import defaultdict
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from datetime import timedelta
 from types import MappingProxyType, TracebackType
@@ -21,12 +19,12 @@ from ._tasks.schedules import Schedule, make_schedule_key
 from ._tasks.send_options import IfExists
 from .crew import Crew
 from .depends import Injected
-from .errors import InvalidArgument, InvalidType, UnsupportedData
-from .handles import JobHandle, make_handle
+from .errors import InvalidArgument, InvalidType
+from .handles import JobHandle
 from .queue import Queue
 from .retry import BackoffSpec
 from .schedule import MissedFiresPolicy, RepeatPattern
-from .tasks import BoundTask, CoroutineTask, FunctionTask, Task
+from .tasks import BoundTask, CoroutineTask, FunctionTask, Task, enqueue_bulks
 
 if TYPE_CHECKING:
     from .sync import SyncApp
@@ -264,24 +262,7 @@ class App:
 
         If a bulk fails, its error is raised, and the other bulks may have been added.
         """
-        given = calls if isinstance(calls, list) else list(calls)
-        by_queue: defaultdict[str, list[BoundTask[R]]] = defaultdict(list)
-        for call in given:
-            if type(call) is not BoundTask:
-                raise InvalidType(f"enqueue_all takes what task.bind(...) returns, not {type(call).__name__}")
-            by_queue[call.queue].append(call)
-        bulks = [
-            self._loop_queues(name).add_bulk([call.as_bulk_entry() for call in own]) for name, own in by_queue.items()
-        ]
-        try:
-            # hot: there is nearly always one
-            added = [await bulks[0]] if len(bulks) == 1 else await asyncio.gather(*bulks)
-        except UnsupportedData:
-            for call in given:
-                call.definition.signature.refuse_unencodable(call.data)
-            raise
-        jobs = {name: iter(own) for name, own in zip(by_queue, added, strict=True)}
-        return [make_handle(next(jobs[call.queue]), call.definition, call.queue, self._loop_queues) for call in given]
+        return await enqueue_bulks(calls, self._loop_queues)
 
     @property
     def sync(self) -> SyncApp:

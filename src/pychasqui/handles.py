@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Generic, TypeVar
 
+import msgspec
+
 from ._tasks.definition import TaskDefinition
 from ._tasks.loop_queues import LoopQueues
 from ._tasks.results import read_result
@@ -12,7 +14,7 @@ from .cancellation import Cancellation
 R_co = TypeVar("R_co", covariant=True)
 
 
-class JobHandle(Generic[R_co]):
+class JobHandle(msgspec.Struct, Generic[R_co], eq=False, gc=False):
     """A job of a task: its id, and what its function returns.
 
     id             the job's id
@@ -20,23 +22,14 @@ class JobHandle(Generic[R_co]):
     has_replaced   True if that job was waiting, and now has this one's arguments
     """
 
-    __slots__ = ("_definition", "_find_queue", "_queue_name", "has_replaced", "id", "is_new")
+    # hot: a Struct takes 0.2 us to build, an object with slots 0.7
 
-    def __init__(
-        self,
-        job_id: str,
-        definition: TaskDefinition,
-        queue_name: str,
-        find_queue: LoopQueues,
-        is_new: bool = True,
-        has_replaced: bool = False,
-    ) -> None:
-        self.id = job_id
-        self.is_new = is_new
-        self.has_replaced = has_replaced
-        self._definition = definition
-        self._queue_name = queue_name
-        self._find_queue = find_queue
+    id: str
+    _definition: TaskDefinition
+    _queue_name: str
+    _find_queue: LoopQueues
+    is_new: bool = True
+    has_replaced: bool = False
 
     @property
     def queue_name(self) -> str:

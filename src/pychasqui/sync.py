@@ -32,20 +32,22 @@ Part = TypeVar("Part")
 
 
 class _CallsQueue(Protocol):
-    def call_queue(self, what: str, use: Callable[[Queue], Coroutine[Any, Any, R]]) -> R: ...
+    def call_queue(
+        self, what: str, use: Callable[[Queue], Coroutine[Any, Any, R]], *, needs_task: bool = True
+    ) -> R: ...
 
 
 def _make_blocking_method(
-    method: Callable[Concatenate[Queue, P], Coroutine[Any, Any, R]],
+    method: Callable[Concatenate[Queue, P], Coroutine[Any, Any, R]], *, needs_task: bool = True
 ) -> Callable[Concatenate[_CallsQueue, P], R]:
-    """The method of Queue, blocking."""
+    """The method of Queue, blocking; see Portal.call()."""
 
     name = method.__name__  # by its name: a test's queue has its own
     what = f"SyncQueue.{name}"
 
     @wraps(method)
     def call(self: _CallsQueue, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        result: R = self.call_queue(what, lambda queue: getattr(queue, name)(*args, **kwargs))
+        result: R = self.call_queue(what, lambda queue: getattr(queue, name)(*args, **kwargs), needs_task=needs_task)
         return result
 
     return call
@@ -127,11 +129,12 @@ class QueueMethods:
         """The queue's repeatables."""
         return self._repeatables
 
-    def call_queue(self, what: str, use: Callable[[Queue], Coroutine[Any, Any, R]]) -> R:
+    def call_queue(self, what: str, use: Callable[[Queue], Coroutine[Any, Any, R]], *, needs_task: bool = True) -> R:
         """Runs what `use` makes of the Queue, and blocks until it has ended."""
-        return call_blocking(self._queues, what, "await the method of Queue", lambda: use(self._queues(self._name)))
+        make = lambda: use(self._queues(self._name))  # noqa: E731
+        return call_blocking(self._queues, what, "await the method of Queue", make, needs_task=needs_task)
 
-    add = _make_blocking_method(Queue.add)
+    add = _make_blocking_method(Queue.add, needs_task=False)
     add_bulk = _make_blocking_method(Queue.add_bulk)
     add_unique = _make_blocking_method(Queue.add_unique)
     fire_now = _make_blocking_method(Queue.fire_now)
@@ -258,7 +261,8 @@ class SyncTask(Generic[P, R_co]):
     def enqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> SyncJobHandle[R_co]:
         """Checks the arguments and adds a job; returns when Redis has it."""
         what, instead = f"{self._name}.sync.enqueue", f"await {self._name}.enqueue(...)"
-        handle = call_blocking(self._queues, what, instead, lambda: self._task.enqueue(*args, **kwargs))
+        make = lambda: self._task.enqueue(*args, **kwargs)  # noqa: E731
+        handle = call_blocking(self._queues, what, instead, make, needs_task=False)
         return SyncJobHandle(handle, self._queues)
 
     def handle(self, job_id: str) -> SyncJobHandle[R_co]:
@@ -294,9 +298,16 @@ class SyncApp:
         call_blocking(self._queues, "app.sync.close", "await app.close()", self._queues.close)
 
 
-def call_blocking(queues: LoopQueues, what: str, instead: str, make: Callable[[], Coroutine[Any, Any, R]]) -> R:
+def call_blocking(
+    queues: LoopQueues,
+    what: str,
+    instead: str,
+    make: Callable[[], Coroutine[Any, Any, R]],
+    *,
+    needs_task: bool = True,
+) -> R:
     """Runs a coroutine on the loop of the process's portal; in a test with inline(app), which needs none, here."""
     if queues.is_replaced:
         return run_without_loop(make())
     refuse_in_loop(what, instead)
-    return portal.call(make, queues)
+    return portal.call(make, queues, needs_task=needs_task)

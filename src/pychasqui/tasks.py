@@ -6,7 +6,9 @@ in what a call returns, and in nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack
 
 import msgspec
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from .sync import SyncTask
 
 P = ParamSpec("P")
+R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
 U = TypeVar("U", bound=Upgrade)
 
@@ -215,6 +218,32 @@ class FunctionTask(Task[P, R_co]):
     def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R_co:
         result: R_co = self._definition.function(*args, **kwargs)
         return result
+
+
+async def enqueue_bulks(calls: Iterable[BoundTask[R]], queues: LoopQueues) -> list[JobHandle[R]]:
+    """See App.enqueue_all()."""
+    given = calls if isinstance(calls, list) else list(calls)
+    by_queue: defaultdict[str, list[BoundTask[R]]] = defaultdict(list)
+    for call in given:
+        if type(call) is not BoundTask:
+            raise InvalidType(f"enqueue_all takes what task.bind(...) returns, not {type(call).__name__}")
+        by_queue[call.queue].append(call)
+    bulks = [queues(name).add_bulk([call.as_bulk_entry() for call in own]) for name, own in by_queue.items()]
+    try:
+        # hot: there is nearly always one
+        added = [await bulks[0]] if len(bulks) == 1 else await asyncio.gather(*bulks)
+    except UnsupportedData:
+        for call in given:
+            call.definition.signature.refuse_unencodable(call.data)
+        raise
+    if len(bulks) == 1:
+        (name,) = by_queue
+        return [
+            JobHandle(job.id, call.definition, name, queues, job.is_new, job.has_replaced)
+            for job, call in zip(added[0], given, strict=True)
+        ]
+    jobs = {name: iter(own) for name, own in zip(by_queue, added, strict=True)}
+    return [make_handle(next(jobs[call.queue]), call.definition, call.queue, queues) for call in given]
 
 
 AsyncFunction = Callable[P, Coroutine[Any, Any, R_co]]

@@ -15,7 +15,17 @@ from typing import Any
 
 import pytest
 
-from pychasqui import App, DeadLetters, InvalidArgument, JobFailed, Queue, Repeatables, SyncQueue, WrongLoop
+from pychasqui import (
+    App,
+    DeadLetters,
+    InvalidArgument,
+    JobFailed,
+    NotReplicated,
+    Queue,
+    Repeatables,
+    SyncQueue,
+    WrongLoop,
+)
 from pychasqui._tasks.portal import Portal, portal
 from pychasqui.sync import SyncDeadLetters, SyncRepeatables
 from tests.support.server import RedisServer
@@ -71,6 +81,15 @@ class TestCalls:
         assert sync_queue.dlq.count() == 0
         assert sync_queue.repeatables.page() == []
         assert repr(sync_queue) == f"SyncQueue({sync_queue.name!r})"
+
+    def test_every_kind_of_add_works(self, sync_queue: SyncQueue, redis_url: str) -> None:
+        assert sync_queue.add("later", delay=timedelta(hours=1), attempts=2, job_id="x").is_new
+        assert not sync_queue.add("later", job_id="x").is_new
+        assert len(sync_queue.add_bulk([{"name": "many"}] * 3)) == 3
+        sync_queue.add("often", repeat={"kind": "every", "interval_ms": 60_000})
+        assert len(sync_queue.repeatables.page()) == 1
+        with SyncQueue(sync_queue.name, redis_url=redis_url, timeout_s=1) as hasty, pytest.raises(NotReplicated):
+            hasty.add("x", wait_replicas=1)
 
     def test_an_error_comes_back_to_the_caller(self, sync_queue: SyncQueue) -> None:
         with pytest.raises(InvalidArgument, match="name 'xx"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 import threading
@@ -78,7 +79,8 @@ class Holder:
     async def close(self) -> None: ...
 
 
-def test_each_call_runs_in_the_context_of_its_caller() -> None:
+@pytest.mark.parametrize("needs_task", (True, False))
+def test_each_call_runs_in_the_context_of_its_caller(needs_task: bool) -> None:
     portal, caller, seen = Portal(), ContextVar[int]("caller"), set()
 
     async def read() -> int:
@@ -87,7 +89,7 @@ def test_each_call_runs_in_the_context_of_its_caller() -> None:
     def call(number: int) -> None:
         caller.set(number)
         for _ in range(50):
-            seen.add((number, portal.call(read, Holder())))
+            seen.add((number, portal.call(read, Holder(), needs_task=needs_task)))
 
     threads = [threading.Thread(target=call, args=(number,)) for number in range(6)]
     for thread in threads:
@@ -96,6 +98,34 @@ def test_each_call_runs_in_the_context_of_its_caller() -> None:
         thread.join()
     portal.close_at_exit()
     assert seen == {(number, number) for number in range(6)}
+
+
+def test_a_call_without_a_task_goes_on_after_a_signal_and_raises_what_it_raises() -> None:
+    import asyncio
+
+    portal, handled = Portal(), list[int]()
+    before = signal.signal(signal.SIGALRM, lambda number, _: handled.append(number))
+
+    async def wait() -> int:
+        assert asyncio.current_task() is None
+        signal.setitimer(signal.ITIMER_REAL, 0.01)
+        for _ in range(2):
+            await asyncio.sleep(0.3)  # the signal comes meanwhile
+            await asyncio.sleep(0)
+        return len(handled)
+
+    async def fail() -> None:
+        await asyncio.sleep(0.001)
+        raise LookupError("x")
+
+    try:
+        portal.call(lambda: asyncio.sleep(0), Holder())
+        assert portal.call(wait, Holder(), needs_task=False) == 1
+        with pytest.raises(LookupError, match="x"):
+            portal.call(fail, Holder(), needs_task=False)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+        portal.close_at_exit()
 
 
 def test_a_caller_whose_call_has_ended_leaves_while_another_waits() -> None:

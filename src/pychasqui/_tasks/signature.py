@@ -36,6 +36,7 @@ class Parameters(NamedTuple):
     all: tuple[inspect.Parameter, ...]
     injected: frozenset[str]
     are_positional: bool  # whether all values can be passed by position: what is injected comes behind them
+    injected_in_order: tuple[str, ...] | None = None  # if all of them can be passed by position as well
 
 
 def read_parameters(task_name: str, function: Callable[..., Any], is_injected: Callable[[Any], bool]) -> Parameters:
@@ -63,7 +64,9 @@ def read_parameters(task_name: str, function: Callable[..., Any], is_injected: C
             )
     own = tuple(one for one in found if one.name not in injected)
     are_positional = own == tuple(found)[: len(own)] and all(one.kind is not one.KEYWORD_ONLY for one in own)
-    return Parameters(own, injected, are_positional)
+    others = tuple(found)[len(own) :]
+    is_in_order = are_positional and all(one.kind is not one.KEYWORD_ONLY for one in others)
+    return Parameters(own, injected, are_positional, tuple(one.name for one in others) if is_in_order else None)
 
 
 def check_names(task_name: str, parameters: Parameters, given: Mapping[str, Any]) -> None:
@@ -110,9 +113,9 @@ class Signature:
             self._struct = self._make_struct(annotations)
             self._convert = make_struct_reader(self._struct, annotations.values())
             self.read = self._read_in_order if parameters.are_positional else self._read_by_name
-            self._check = self._read_struct
+            self._check = self._convert
             if parameters.are_positional:
-                self.read_values = self._read_values
+                self.read_values = _make_value_reader(self._convert)
 
     # Sending --------------------------------------------------------------------------------------------------------
 
@@ -128,9 +131,13 @@ class Signature:
                 break
         try:
             self._check(data)
-        except DataMismatchError as error:
-            raise InvalidArgument(f"{self._task_name}: {error.misfit.describe_for_caller()}") from None
+        except (DataMismatchError, msgspec.ValidationError) as error:
+            raise self._make_refusal(error) from None
         return data
+
+    def _make_refusal(self, error: DataMismatchError | msgspec.ValidationError) -> InvalidArgument:
+        misfit = error.misfit if isinstance(error, DataMismatchError) else read_msgspec_error(error)
+        return InvalidArgument(f"{self._task_name}: {misfit.describe_for_caller()}")
 
     def pack_by_name(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """pack() for values by name, those of positional-only parameters too; also checks that they can be encoded."""
@@ -138,8 +145,8 @@ class Signature:
         data = self._to_wire(dict(given))
         try:
             self._check(data)
-        except DataMismatchError as error:
-            raise InvalidArgument(f"{self._task_name}: {error.misfit.describe_for_caller()}") from None
+        except (DataMismatchError, msgspec.ValidationError) as error:
+            raise self._make_refusal(error) from None
         self.refuse_unencodable(data)
         return data
 
@@ -187,9 +194,6 @@ class Signature:
         except msgspec.ValidationError as error:
             raise DataMismatchError(read_msgspec_error(error)) from None
 
-    def _read_values(self, data: Any) -> tuple[Any, ...]:
-        return _astuple(self._read_struct(data))
-
     def _read_in_order(self, data: Any) -> Arguments:
         return Arguments(_astuple(self._read_struct(data)), {})
 
@@ -226,6 +230,16 @@ class Signature:
 
 
 _astuple = msgspec.structs.astuple
+
+
+def _make_value_reader(convert: Callable[[Any], Any]) -> Callable[[Any], tuple[Any, ...]]:
+    def read_values(data: Any) -> tuple[Any, ...]:
+        try:
+            return _astuple(convert({} if data is None else data))
+        except msgspec.ValidationError as error:
+            raise DataMismatchError(read_msgspec_error(error)) from None
+
+    return read_values
 
 
 def _default_as_tuple(parameter: inspect.Parameter) -> tuple[Any, ...]:

@@ -1,0 +1,104 @@
+"""PortalCall: one call of a Portal, made by a caller in its thread, run on the loop."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from contextvars import copy_context
+from typing import Any
+
+from .portal_loop import Ended, PortalLoop, RestOfCoroutine
+
+
+class PortalCall:
+    """One call: made by a caller, run on the loop."""
+
+    __slots__ = (
+        "_context",
+        "_end",
+        "_error",
+        "_make",
+        "_rest",
+        "_result",
+        "_task",
+        "_wake",
+        "can_run",
+        "is_ended",
+        "needs_task",
+    )
+
+    def __init__(
+        self, make: Callable[[], Coroutine[Any, Any, Any]], end: Callable[[PortalCall], None], needs_task: bool
+    ) -> None:
+        self.needs_task = needs_task
+        self._make = make
+        self._end = end  # is called on the loop
+        self._context = copy_context()  # of the caller, and not of the thread that runs the loop
+        self._wake = threading.Lock()
+        self._wake.acquire()
+        self._rest: RestOfCoroutine[Any] | None = None
+        self._result: Any = None
+        self._error: BaseException | None = None
+        self._task: asyncio.Task[Any] | None = None
+        self.is_ended = False
+        self.can_run = True
+
+    # In the caller's thread
+
+    def wait_for_wake_up(self) -> None:
+        self._wake.acquire()
+
+    def set_can_run(self, can_run: bool) -> None:
+        """Says whether its caller can run the loop: not while it runs a handler of a signal."""
+        self.can_run = can_run
+
+    def become_task(self) -> None:
+        """Has the call run as a Task: its caller does not run it by itself."""
+        self.needs_task = True
+
+    def wake_up(self) -> None:
+        with suppress(RuntimeError):  # it is awake
+            self._wake.release()
+
+    def take_result(self) -> Any:
+        if self._error is not None:
+            try:
+                raise self._error
+            finally:
+                self._error = None  # otherwise it would be part of a reference cycle
+        return self._result
+
+    def run_here(self, loop: PortalLoop) -> None:
+        """Runs the call in this thread, which runs the loop. If a signal stops the loop, the rest becomes a Task."""
+        self.become_task()  # if it does not end here
+        try:
+            found: Ended[Any] | RestOfCoroutine[Any] = loop.run_coroutine(self._make, self._context)
+        except BaseException as error:  # noqa: BLE001  the caller raises it
+            self._error = error
+            self.is_ended = True
+            return
+        if isinstance(found, Ended):
+            self._result = found.result
+            self.is_ended = True
+        else:
+            self._rest = found
+            self.start(loop)
+
+    # On the loop
+
+    def start(self, loop: PortalLoop) -> None:
+        self._task = asyncio.Task(self._run(), loop=loop, context=self._context)
+
+    async def _run(self) -> None:
+        try:
+            self._result = await (self._make() if self._rest is None else self._rest)
+        except BaseException as error:  # noqa: BLE001  the caller raises it
+            self._error = error
+        self.is_ended = True
+        self._end(self)
+
+    def cancel(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
