@@ -13,7 +13,7 @@ import pytest
 
 from pychasqui._redis.server_checks import SILENCED_BY
 from pychasqui.cli.main import COMMANDS
-from tests.support.forks import fork_server
+from tests.support.forks import ForkServer, fork_server
 from tests.support.server import server_binary
 
 Chasqui = Callable[..., "subprocess.Popen[str]"]
@@ -74,7 +74,7 @@ def forked(tmp_path: Path) -> Finished:
         with TemporaryFile("w+b") as given, TemporaryFile("w+b") as out, TemporaryFile("w+b") as err:
             given.write((stdin or "").encode())
             given.seek(0)
-            process = fork_server("pychasqui", *sorted({entry.module for entry in COMMANDS.values()})).start(
+            process = command_line_server().start(
                 "pychasqui.cli",
                 *arguments,
                 stdin=given.fileno(),
@@ -94,6 +94,11 @@ def forked(tmp_path: Path) -> Finished:
         return subprocess.CompletedProcess(arguments, code, *texts)
 
     return run
+
+
+def command_line_server() -> ForkServer:
+    """Starts processes that have imported every command."""
+    return fork_server("pychasqui", *sorted({entry.module for entry in COMMANDS.values()}))
 
 
 def plain_environment() -> dict[str, str]:

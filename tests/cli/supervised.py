@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import signal
-import subprocess
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.cli.conftest import COMMAND, plain_environment
+from tests.cli.conftest import command_line_server, plain_environment
 from tests.cli.processes import Process, children_of
+from tests.support.forks import ForkedProcess
 from tests.support.waiting import eventually
 
 LEASE_MS = 1000
@@ -100,7 +101,7 @@ class SupervisedProgram:
         own = {"REDIS_URL": redis_url, "QUEUE": queue_name, "LEASE_MS": str(lease_ms), "CONCURRENCY": str(concurrency)}
         self.environment = plain_environment() | {f"APP_{name}": value for name, value in own.items()}
         self._log = folder / "log"
-        self._supervisor: subprocess.Popen[bytes] | None = None
+        self._supervisor: ForkedProcess | None = None
         (folder / "app.py").write_text(PROGRAM)
 
     async def start(self, *arguments: str, target: str = "app:worker", processes: int = 2) -> None:
@@ -109,14 +110,15 @@ class SupervisedProgram:
         await self.wait_for(" works\n", processes)
 
     def begin(self, *arguments: str, **environment: str) -> None:
-        with self._log.open("wb") as log:
-            self._supervisor = subprocess.Popen(
-                [*COMMAND, "worker", "--log-format", "plain", *arguments],
-                cwd=self.folder,
-                env=self.environment | environment,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
+        """Starts the supervisor in a fork; its processes are started by it, as always."""
+        with self._log.open("wb") as log, open(os.devnull, "rb") as nothing:
+            self._supervisor = command_line_server().start(
+                *("pychasqui.cli", "worker", "--log-format", "plain", *arguments),
+                folder=self.folder,
+                environment=self.environment | environment,
+                stdin=nothing.fileno(),
+                stdout=log.fileno(),
+                stderr=log.fileno(),
             )
 
     async def wait_for(self, text: str, times: int = 1) -> None:
@@ -134,10 +136,11 @@ class SupervisedProgram:
     async def wait(self) -> int:
         """Returns the exit code."""
         await eventually(lambda: self.supervisor.poll() is not None, timeout=100)
-        return int(self.supervisor.returncode)
+        assert self.supervisor.returncode is not None
+        return self.supervisor.returncode
 
     @property
-    def supervisor(self) -> subprocess.Popen[bytes]:
+    def supervisor(self) -> ForkedProcess:
         assert self._supervisor is not None
         return self._supervisor
 

@@ -36,6 +36,11 @@ WITHOUT_RICH = (
 
 
 @pytest.fixture
+def chasqui(forked: Finished) -> Finished:
+    return forked
+
+
+@pytest.fixture
 def temporary() -> Iterator[Path]:
     """Where the demo makes its folder. Not in tmp_path, whose name is too long for a socket."""
     folder = Path(tempfile.mkdtemp(prefix="chasqui-cli-"))
@@ -64,13 +69,12 @@ async def test_each_job_runs_once_although_a_worker_process_is_killed(chasqui: F
     assert last == [f"Each job ran exactly once{again if rows[-1][3] != '0' else ''}."]
     assert mentioning(str(temporary)) == []
     assert list(temporary.iterdir()) == []
-
-
-async def test_progress_goes_to_standard_error_in_plain_lines(chasqui: Finished, temporary: Path):
-    lines = chasqui("demo", "--jobs", "100", TMPDIR=str(temporary)).stderr.splitlines()
-    assert re.fullmatch(r"pychasqui \S+ on a private server", lines[0])
-    assert any(re.fullmatch(r"killed worker process [12]; the other one takes over its jobs", line) for line in lines)
-    assert re.fullmatch(r"added 100 of 100, ended 100 after [\d.]+ s", lines[-1])
+    progress = ended.stderr.splitlines()
+    assert re.fullmatch(r"pychasqui \S+ on a private server", progress[0])
+    assert any(
+        re.fullmatch(r"killed worker process [12]; the other one takes over its jobs", line) for line in progress
+    )
+    assert re.fullmatch(r"added 3,000 of 3,000, ended 3,000 after [\d.]+ s", progress[-1])
 
 
 @pytest.mark.parametrize(("number", "code"), ((signal.SIGINT, 130), (signal.SIGTERM, 143)))

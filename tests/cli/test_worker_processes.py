@@ -50,18 +50,13 @@ class TestStarting:
         assert ended.returncode == 4
         assert "wrong" not in ended.stderr.replace("wrong password", "")
 
-    async def test_processes_of_a_worker_with_a_fixed_name_have_names_of_their_own(
-        self, program: SupervisedProgram, queue: Queue
-    ):
-        await program.start(target="app:named")
-        workers = {worker.consumer_id for worker in await queue.workers()}
-        assert workers == {f"named-{process.pid}" for process in program.processes()}
-        assert await program.stop() == 0
-
 
 class TestEnding:
     async def test_a_signal_lets_running_jobs_finish_and_ends_with_0(self, program: SupervisedProgram, queue: Queue):
-        await program.start()
+        """The worker has a fixed name, of which each process makes one of its own."""
+        await program.start(target="app:named")
+        workers = {worker.consumer_id for worker in await queue.workers()}
+        assert workers == {f"named-{process.pid}" for process in program.processes()}
         await queue.add_bulk(jobs("wait", range(4)))
         await eventually(lambda: len(program.runs("begin")) == 4)
         program.supervisor.send_signal(signal.SIGTERM)
@@ -99,7 +94,7 @@ class TestDying:
     async def test_a_killed_process_is_started_again_and_its_jobs_begin_elsewhere_within_a_second(
         self, program: SupervisedProgram, queue: Queue
     ):
-        await program.start(processes=3)
+        await program.start()
 
         async def measure() -> float:
             """From the kill to the second run, which counts as an attempt."""
@@ -109,7 +104,7 @@ class TestDying:
             os.kill(begun.pid, signal.SIGKILL)
             (again,) = await eventually(lambda: [run for run in runs_of(job.id) if run.attempt == 1])
             assert again.pid != begun.pid
-            await eventually(lambda: len(program.processes()) == 3)
+            await eventually(lambda: len(program.processes()) == 2)
             return again.at - killed_at
 
         def runs_of(job_id: str):
@@ -134,7 +129,7 @@ class TestDying:
 
     async def test_no_job_is_lost_while_processes_are_killed(self, program: SupervisedProgram, queue: Queue):
         await program.start()
-        numbers = range(600)
+        numbers = range(400)
         for start in range(0, len(numbers), 100):
             await queue.add_bulk(jobs("quick", numbers[start : start + 100]))
             if processes := program.processes():
@@ -187,7 +182,7 @@ def users_of(server: RedisServer, client_name: str) -> list[str]:
 
 
 class TestReplacing:
-    async def test_a_hangup_replaces_every_process_and_no_job_is_lost_or_run_twice(
+    async def test_a_hangup_replaces_every_process_of_a_program_that_loads_and_no_job_is_lost_or_run_twice(
         self, program: SupervisedProgram, queue: Queue
     ):
         await program.start()
@@ -198,22 +193,21 @@ class TestReplacing:
         await eventually(lambda: not before & {process.pid for process in program.processes()})
         added = await stop_adding(adding)
         await eventually(lambda: len(program.runs("end")) >= added, timeout=100)
+        await self.a_program_that_does_not_load_any_more_leaves_the_old_processes_at_work(program, queue, added)
         assert await program.stop() == 0
-        assert Counter(run.data for run in program.runs("begin")) == Counter(map(str, range(added)))
+        assert Counter(run.data for run in program.runs("begin")) == Counter(map(str, range(added + 1)))
         assert len(program.processes()) == 0
 
-    async def test_a_program_that_does_not_load_any_more_leaves_the_old_processes_at_work(
-        self, program: SupervisedProgram, queue: Queue
-    ):
-        await program.start()
+    async def a_program_that_does_not_load_any_more_leaves_the_old_processes_at_work(
+        self, program: SupervisedProgram, queue: Queue, added: int
+    ) -> None:
         before = {process.pid for process in program.processes()}
         (program.folder / "app.py").write_text("raise RuntimeError('a mistake')")
         program.supervisor.send_signal(signal.SIGHUP)
         await program.wait_for("go on with the program that they have loaded")
-        await queue.add("quick", 0)
-        await eventually(lambda: len(program.runs("end")) == 1)
+        await queue.add("quick", added)
+        await eventually(lambda: len(program.runs("end")) == added + 1)
         assert {process.pid for process in program.processes()} == before
-        assert await program.stop() == 0
 
     async def test_a_process_is_replaced_after_its_number_of_jobs(self, program: SupervisedProgram, queue: Queue):
         await program.start("--max-jobs", "5", processes=1)
