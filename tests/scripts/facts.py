@@ -18,52 +18,75 @@ class Fact(NamedTuple):
     text: str
 
 
+# Each key with its type and its content, and each entry of a stream that a consumer holds; and the time. One call,
+# because the tests of refusals ask a few thousand times.
+SNAPSHOT = """
+    local found = {}
+    for _, key in ipairs(redis.call('KEYS', '*')) do
+      local kind = redis.call('TYPE', key).ok
+      local content, holds = {}, {}
+      if kind == 'stream' then
+        content = redis.call('XRANGE', key, '-', '+')
+        for _, group in ipairs(redis.call('XINFO', 'GROUPS', key)) do
+          for _, hold in ipairs(redis.call('XPENDING', key, group[2], '-', '+', 1000)) do
+            holds[#holds + 1] = hold
+          end
+        end
+      elseif kind == 'zset' then
+        content = redis.call('ZRANGE', key, 0, -1, 'WITHSCORES')
+      elseif kind == 'hash' then
+        content = redis.call('HGETALL', key)
+      elseif kind == 'string' then
+        content = {redis.call('GET', key), redis.call('TTL', key)}
+      end
+      found[#found + 1] = {key, kind, content, holds}
+    end
+    return {redis.call('TIME')[1], found}
+"""
+
+
 def facts_of(client: Any) -> frozenset[Fact]:
     """Every fact about every key."""
-    keys = sorted(client.keys("*"))
-    streams = {key: client.xrange(key) for key in keys if client.type(key) == b"stream"}
+    seconds, keys = client.eval(SNAPSHOT, 0)
     names = {
-        entry_id: b"<%s of %s>" % (key, fields.get(b"d", b"?")[:12])
-        for key in streams
-        for entry_id, fields in streams[key]
+        entry_id: b"<%s of %s>" % (key, _pairs(words).get(b"d", b"?")[:12])
+        for key, kind, content, _ in keys
+        if kind == b"stream"
+        for entry_id, words in content
     }
-    now_ms = int(client.time()[0]) * 1000
     found = []
-    for key in keys:
-        for fact in _facts_of_key(client, key, streams.get(key), now_ms):
+    for key, kind, content, holds in keys:
+        for fact in _facts_of_key(kind, content, holds, int(seconds) * 1000):
             text = _ENTRY_ID.sub(lambda match: names.get(match[0], b"<gone>"), fact)
             found.append(Fact(key.decode(), _TIME.sub(b"<ms>", text).decode("ascii", "backslashreplace")))
     return frozenset(found)
 
 
-def _facts_of_key(client: Any, key: bytes, entries: Any, now_ms: int) -> list[bytes]:
-    kind = client.type(key)
+def _pairs(words: list[bytes]) -> dict[bytes, bytes]:
+    return dict(zip(words[::2], words[1::2], strict=True))
+
+
+def _facts_of_key(kind: bytes, content: list[Any], holds: list[Any], now_ms: int) -> list[bytes]:
     if kind == b"stream":
-        return _facts_of_stream(client, key, entries)
+        return _facts_of_stream(content, holds)
     if kind == b"zset":
-        return [
-            b"%s at %s" % (member, _when(score, now_ms)) for member, score in client.zrange(key, 0, -1, withscores=True)
-        ]
+        return [b"%s at %s" % (member, _when(float(score), now_ms)) for member, score in _pairs(content).items()]
     if kind == b"hash":
-        return [b"%s: %s" % pair for pair in client.hgetall(key).items()]
+        return [b"%s: %s" % pair for pair in _pairs(content).items()]
     if kind == b"string":
-        return [b"%s, ends: %d" % (client.get(key), client.ttl(key) >= 0)]
+        return [b"%s, ends: %d" % (content[0], content[1] >= 0)]
     return [b"a " + kind]
 
 
-def _facts_of_stream(client: Any, key: bytes, entries: list[tuple[bytes, dict[bytes, bytes]]]) -> list[bytes]:
-    holds, facts = {}, []
-    for group in client.xinfo_groups(key):
-        for hold in client.xpending_range(key, group["name"], "-", "+", 1000):
-            rests = hold["time_since_delivered"] > A_MINUTE_MS
-            holds[hold["message_id"]] = b"%s has it, by delivery %d, idle: %d" % (
-                hold["consumer"],
-                hold["times_delivered"],
-                rests,
-            )
-    for entry_id, fields in entries:
-        words = b" ".join(word for pair in fields.items() for word in pair)
-        facts.append(words + b": " + holds.pop(entry_id, b"nobody has it"))
+def _facts_of_stream(entries: list[tuple[bytes, list[bytes]]], pending: list[Any]) -> list[bytes]:
+    holds = {
+        entry_id: b"%s has it, by delivery %d, idle: %d" % (consumer, deliveries, idle_ms > A_MINUTE_MS)
+        for entry_id, consumer, idle_ms, deliveries in pending
+    }
+    facts = []
+    for entry_id, words in entries:
+        text = b" ".join(word for pair in _pairs(words).items() for word in pair)
+        facts.append(text + b": " + holds.pop(entry_id, b"nobody has it"))
     return facts + [b"a pending entry without fields: " + hold for hold in holds.values()]
 
 

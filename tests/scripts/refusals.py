@@ -19,6 +19,7 @@ NAMED_KINDS = (
     KEYS.result(""),
     KEYS.repeat_spec(""),
 )
+_KNOWN: dict[str, frozenset[str]] = {}  # the commands of a server, by its socket
 _CALL = re.compile(r"\(\s*'([A-Z]{2,})'")
 
 
@@ -44,12 +45,14 @@ def commands_of(script: Script) -> list[str]:
 
 def refusals(script: Script, keys: dict[str, str], group: Group) -> Iterator[Refusal]:
     """All that there are for a script which touches these keys, each with its type."""
-    for command in filter(_commands_known(group).__contains__, commands_of(script)):  # old servers know fewer
+    has_read_rights = group.has_read_rights
+    known = _commands_known(group.client, group.client.connection_pool.connection_kwargs["path"])
+    for command in filter(known.__contains__, commands_of(script)):  # old servers know fewer
         yield Refusal(f"no right to {command}", _as_user("+@all", f"-{command.lower()}", "~*", "&*"))
     for kind in sorted({kind_of(key) for key in keys}):
         others = [f"~{key}" for key in keys if kind_of(key) != kind]
         yield Refusal(f"no right to {kind}", _as_user("+@all", *others, "&*"))
-        if group.has_read_rights:
+        if has_read_rights:
             yield Refusal(f"no right to write {kind}", _as_user("+@all", *others, f"%R~{kind}*", "&*"))
     for key in keys:
         if key in NAMED_KINDS:  # of the empty id, which no job has: scripts only try commands with it
@@ -61,8 +64,13 @@ def refusals(script: Script, keys: dict[str, str], group: Group) -> Iterator[Ref
     yield Refusal("no memory", _without_memory)
 
 
-def _commands_known(group: Group) -> set[str]:
-    ask = group.client.execute_command
+def _commands_known(client: Any, path: str) -> frozenset[str]:
+    if path not in _KNOWN:
+        _KNOWN[path] = frozenset(_ask_for_commands(client.execute_command))
+    return _KNOWN[path]
+
+
+def _ask_for_commands(ask: Callable[..., Any]) -> set[str]:
     names = (name for category in ask("ACL", "CAT") for name in ask("ACL", "CAT", category))
     return {name.decode().partition("|")[0].upper() for name in names}
 
