@@ -17,7 +17,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from tests.cli.conftest import COMMAND, plain_environment
+from tests.cli.conftest import COMMAND, command_line_server, plain_environment
+from tests.support.forks import ForkedProcess
 
 WITHOUT_RICH = (
     *(sys.executable, "-P", "-c"),
@@ -26,11 +27,6 @@ WITHOUT_RICH = (
 
 
 SILENCE_S = 40.0  # a command that shows nothing for that long is killed
-
-
-def _answer_ctrl_c() -> None:
-    """Undoes what a shell does to commands in its background, such as this test run: they ignore SIGINT."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 class TerminalRun:
@@ -50,16 +46,29 @@ class TerminalRun:
     ) -> None:
         self._ours, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
-        self.process = subprocess.Popen(
-            [*command, *arguments],
-            stdin=theirs if stdin is None else stdin,
-            stdout=theirs,
-            stderr=theirs,
-            cwd=folder,
-            env={**plain_environment(), "TERM": "xterm-256color", **environment},
-            start_new_session=True,
-            preexec_fn=_answer_ctrl_c,
-        )
+        its_in = theirs if stdin is None else stdin
+        variables = {**plain_environment(), "TERM": "xterm-256color", **environment}
+        self.process: ForkedProcess | subprocess.Popen[bytes]
+        if command is COMMAND:
+            self.process = command_line_server().start(
+                *("pychasqui.cli", *arguments),
+                stdin=its_in,
+                stdout=theirs,
+                stderr=theirs,
+                folder=folder,
+                environment=variables,
+                leads_session=True,
+            )
+        else:
+            self.process = subprocess.Popen(
+                [*command, *arguments],
+                stdin=its_in,
+                stdout=theirs,
+                stderr=theirs,
+                cwd=folder,
+                env=variables,
+                start_new_session=True,
+            )
         os.close(theirs)
         self.text = ""
 
@@ -87,7 +96,9 @@ class TerminalRun:
         """Reads to the end; returns the exit code and all that was shown, with its escape sequences."""
         while chunk := self._read():
             self.text += chunk
-        return self.process.wait(timeout=timeout_s), self.text.replace("\r\n", "\n")
+        code = self.process.wait(timeout_s)
+        assert code is not None, "it has closed the terminal and runs on"
+        return code, self.text.replace("\r\n", "\n")
 
     def type(self, text: str) -> None:
         os.write(self._ours, text.encode())

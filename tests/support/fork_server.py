@@ -102,7 +102,7 @@ def standard_stream(number: int) -> io.TextIOWrapper:
     raw.name = ("<stdin>", "<stdout>", "<stderr>")[number]
     buffer = io.BufferedReader(raw) if number == 0 else io.BufferedWriter(raw)
     errors = "backslashreplace" if number == 2 else "strict"
-    return io.TextIOWrapper(buffer, errors=errors, line_buffering=number == 2)
+    return io.TextIOWrapper(buffer, errors=errors, line_buffering=number == 2 or raw.isatty())
 
 
 def run(order: dict[str, Any]) -> None:
