@@ -414,6 +414,7 @@ class TestJobs:
         assert lines[1].startswith(dead["id"])
 
     async def test_a_state_without_jobs_is_said_to_have_none(self, chasqui: Finished, url: str) -> None:
+        await run(chasqui, url, "add", "emails", "other")
         ended = await run(chasqui, url, "jobs", "emails", "--name", EVIL)
         assert ended.stderr == "no job named 'x\\\\x1b[2J\\\\ny' is waiting\n"
         assert ended.stdout.splitlines() == ["id\tname\trun\tadded\tdata"]

@@ -182,9 +182,10 @@ def users_of(server: RedisServer, client_name: str) -> list[str]:
 
 
 class TestReplacing:
-    async def test_a_hangup_replaces_every_process_of_a_program_that_loads_and_no_job_is_lost_or_run_twice(
+    async def test_a_hangup_replaces_every_process_and_no_job_is_lost_or_run_twice(
         self, program: SupervisedProgram, queue: Queue
     ):
+        """And none, once the program does not load any more."""
         await program.start()
         before = {process.pid for process in program.processes()}
         adding = asyncio.create_task(add_all_the_time(queue))

@@ -41,19 +41,21 @@ def test_every_key_of_a_queue_is_written_to() -> None:
 
 
 @pytest.mark.parametrize(
-    ("plant", "complaint"),
+    ("plant", "complaint", "seed"),  # a seed by which few rounds pass until one notices it
     (
-        ("death", "died of ValueError: planted"),
-        ("stuck", "stuck: "),
-        ("lost", "lost: a job of kind"),
-        ("reader", "raised UnicodeDecodeError"),
+        ("death", "died of ValueError: planted", 4),
+        ("stuck", "stuck: ", 8),
+        ("lost", "lost: a job of kind", 2),
+        ("reader", "raised UnicodeDecodeError", 3),
     ),
 )
 @pytest.mark.timeout(120)
-async def test_a_planted_killer_is_noticed(own_server: RedisServer, plant: str, complaint: str) -> None:
+async def test_a_planted_killer_is_noticed(own_server: RedisServer, plant: str, complaint: str, seed: int) -> None:
     def is_unnoticed(outcome: Outcome) -> bool:
         return not any(complaint in problem for problem in outcome.problems)
 
     with planted(plant):
-        outcomes = await run_rounds(own_server, 3, range(400), stages=STAGES, patience_s=2.0, on_outcome=is_unnoticed)
+        outcomes = await run_rounds(
+            own_server, seed, range(400), stages=STAGES, patience_s=2.0, on_outcome=is_unnoticed
+        )
     assert not all(map(is_unnoticed, outcomes))
