@@ -70,6 +70,28 @@ async def test_the_ack_of_an_entry_that_becomes_pending_meanwhile_leaves_nothing
     assert (await witness.xpending(keys.stream, "default"))["pending"] == 0
 
 
+async def test_a_plain_ack_on_a_live_connection_leaves_without_a_task(redis_url: str, keys: Keys, witness: Any) -> None:
+    await witness.xgroup_create(keys.stream, "default", mkstream=True)
+    entry_id = await witness.xadd(keys.stream, {"d": b"x"})
+    await witness.xreadgroup("default", "me", {keys.stream: ">"})
+    connector = Connector(redis_url, tls=False, client_name="acks")
+    broker = connector.make_broker(keys, timeout_s=40)
+    await broker.now_ms()
+    before = asyncio.all_tasks()
+    acked = broker.send_ack("default", [entry_id])
+    if await stores_ack_and_delete_in_one_command(witness):
+        assert asyncio.all_tasks() == before
+    await acked
+    await broker.close()
+    connector.leave_embedded_server()
+    assert await witness.xlen(keys.stream) == 0
+    assert (await witness.xpending(keys.stream, "default"))["pending"] == 0
+
+
+async def stores_ack_and_delete_in_one_command(witness: Any) -> bool:
+    return "xackdel" in await witness.execute_command("COMMAND", "INFO", "xackdel")
+
+
 class TestFence:
     """What a run decides counts only for the delivery that it began with."""
 

@@ -246,6 +246,9 @@ class MemoryBroker(Broker):
             self._take_events(events())
         self._raise_trouble(method, group, *arguments)
 
+    def send_ack(self, group: str, ids: list[bytes], events: EventsOnSend | None = None) -> asyncio.Future[None]:
+        return asyncio.ensure_future(self.ack(group, ids, events))
+
     async def ack(self, group: str, ids: list[bytes], events: EventsOnSend | None = None) -> None:
         await self._ack("ack", events, group, ids)
         self._finish(group, ids)

@@ -16,9 +16,10 @@ Every call that writes can be sent again: its docstring or its script says why.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Generator
 from dataclasses import replace
 from typing import Any
 
@@ -42,6 +43,22 @@ from .socket import OnReply, Socket, pack
 from .topology.node_map import slot_of
 
 log = logging.getLogger("chasqui.worker")
+
+
+class AckInFlight:
+    """An ack that is on its way; `await` returns once Redis has taken it."""
+
+    __slots__ = ("_finish", "_reply")
+
+    def __init__(self, reply: asyncio.Future[Any], finish: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        self._reply = reply
+        self._finish = finish
+
+    def __await__(self) -> Generator[Any, None, None]:
+        return self._finish().__await__()
+
+    def cancel(self) -> None:
+        self._reply.cancel()
 
 
 class Broker(PendingCalls, DelayedCalls, CancelCalls):
@@ -110,6 +127,16 @@ class Broker(PendingCalls, DelayedCalls, CancelCalls):
 
     # Acking and settling --------------------------------------------------------------------------------------------
 
+    def send_ack(
+        self, group: str, ids: list[bytes], events: EventsOnSend | None = None
+    ) -> asyncio.Future[None] | AckInFlight:
+        """Does what ack() does; returns with the ack on its way, and awaiting what it returns gives the end."""
+        socket = self._connection.live_socket()
+        if socket is None or socket.dialect is None or not socket.dialect.xackdel or socket.is_congested:
+            return asyncio.ensure_future(self.ack(group, ids, events))
+        reply = self._send_ackdel(socket, group, ids, events)  # hot: no task, and a turn of the loop earlier
+        return AckInFlight(reply, lambda: self._finish_ackdel(socket, group, ids, reply))
+
     async def ack(self, group: str, ids: list[bytes], events: EventsOnSend | None = None) -> None:
         """Finishes entries, and writes events behind that, in the same write.
 
@@ -119,22 +146,30 @@ class Broker(PendingCalls, DelayedCalls, CancelCalls):
         assert socket.dialect is not None
         if socket.is_congested:
             await socket.wait_until_uncongested()
-        deadline = self._connection.make_deadline()
         if socket.dialect.xackdel:
-            asked = socket.ask(pack(b"XACKDEL", self._keys.stream, group, b"IDS", len(ids), *ids), deadline)
-            if events is not None:
-                send_events(socket, self._keys, events(), deadline)
-            try:
-                codes = read_ackdel_codes(await asked, len(ids))
-            except ReplyError as error:
-                _note_refused_xackdel(socket, error)
-                codes = []
-            if codes.count(1) < len(ids):
-                # The group is missing or was rebuilt: some are not pending, but they are done and must not come again.
-                # They may become pending again meanwhile: the script acks and deletes at once.
-                await self.run_script(scripts.ACK, (self._keys.stream,), (group, *ids))
+            await self._finish_ackdel(socket, group, ids, self._send_ackdel(socket, group, ids, events))
         else:
             await self.run_script(scripts.ACK, (self._keys.stream,), (group, *ids), events)
+
+    def _send_ackdel(
+        self, socket: Socket, group: str, ids: list[bytes], events: EventsOnSend | None
+    ) -> asyncio.Future[Any]:
+        deadline = self._connection.make_deadline()
+        reply = socket.ask(pack(b"XACKDEL", self._keys.stream, group, b"IDS", len(ids), *ids), deadline)
+        if events is not None:
+            send_events(socket, self._keys, events(), deadline)
+        return reply
+
+    async def _finish_ackdel(self, socket: Socket, group: str, ids: list[bytes], reply: asyncio.Future[Any]) -> None:
+        try:
+            codes = read_ackdel_codes(await reply, len(ids))
+        except ReplyError as error:
+            _note_refused_xackdel(socket, error)
+            codes = []
+        if codes.count(1) < len(ids):
+            # The group is missing or was rebuilt: some are not pending, but they are done and must not come again.
+            # They may become pending again meanwhile: the script acks and deletes at once.
+            await self.run_script(scripts.ACK, (self._keys.stream,), (group, *ids))
 
     async def ack_unique(
         self, group: str, entries: list[tuple[bytes, str]], events: EventsOnSend | None = None

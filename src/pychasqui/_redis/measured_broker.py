@@ -6,6 +6,7 @@ the lease.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 from time import monotonic
@@ -31,6 +32,9 @@ class MeasuredBroker(Broker):
     def __init__(self, connection: Connection, keys: Keys, sinks: GuardedSinks) -> None:
         super().__init__(connection, keys)
         self._sinks = sinks
+
+    def send_ack(self, *arguments: Any, **options: Any) -> asyncio.Future[None]:
+        return asyncio.ensure_future(self.ack(*arguments, **options))
 
     async def ack(self, *arguments: Any, **options: Any) -> None:
         with self._record_call_time("ack"):

@@ -29,7 +29,7 @@ from .._core.limits import (
 )
 from .._core.printable import printable
 from .._core.user_objects import class_name_of, text_of
-from .._redis.broker import Broker
+from .._redis.broker import AckInFlight, Broker
 from .._redis.error_actions import ErrorAction, action_for
 from .._redis.event_batch import EventsOnSend
 from .._redis.failed_jobs import Buried, Rescheduled
@@ -56,7 +56,7 @@ class SentAck(NamedTuple):
     """Jobs whose ack is on its way."""
 
     jobs: list[Delivery]
-    reply: asyncio.Task[None]
+    reply: asyncio.Future[None] | AckInFlight
 
 
 class Acker(Service):
@@ -189,8 +189,8 @@ class Acker(Service):
 
     def _send_plain_ack(self, start: int) -> SentAck:
         jobs = self._done[start : start + self._ack_batch]
-        ack = self._broker.ack(self._group, [job.entry_id for job in jobs], self._completed_events_of(jobs))
-        return SentAck(jobs, asyncio.create_task(ack))
+        ids = [job.entry_id for job in jobs]
+        return SentAck(jobs, self._broker.send_ack(self._group, ids, self._completed_events_of(jobs)))
 
     def _send_ack_by_script(self, start: int) -> SentAck:
         jobs = self._done_by_script[start : start + self._script_batch_size(start)]

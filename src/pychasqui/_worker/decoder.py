@@ -10,7 +10,7 @@ from typing import Any
 from .._core.delivery import Delivery
 from .._core.outcome import runs_allowed
 from .._redis.replies import Entry
-from .._wire.entry import ENVELOPE, NAME, decode_name, may_be_unique, read_job_fields
+from .._wire.entry import ENVELOPE, NAME, ULID_CHARS, decode_name, may_be_unique, read_job_fields
 from .._wire.envelope import decode_envelope, decode_job, read_expiry_ms, read_timeout_s
 from .._wire.msgpack import decode_scanned, make_scan_if_needed
 from ..errors import DecodeError
@@ -85,21 +85,23 @@ class Decoder:
             name = names.get(raw_name)
             if name is None:
                 name = self._decode_and_cache_name(raw_name)
-            attempt, job_id = envelope.attempt + deliveries, envelope.id
+            attempt, job_id, retry, extras = envelope.attempt + deliveries, envelope.id, envelope.retry, envelope.extras
             job = Delivery(
                 job_id,
                 name,
                 data,
                 attempt,
                 envelope.created_at_ms,
-                envelope.retry,
+                retry,
                 envelope.payload,
                 entry_id,
                 deliveries,
-                envelope.extras,
-                is_unique or may_be_unique(job_id),
+                extras,
+                is_unique
+                or len(job_id) != ULID_CHARS  # hot: may_be_unique() written out, 0.06 us
+                or not ((raw_id := job_id.encode()).isupper() and raw_id.isalnum()),
             )
-            if attempt < max_attempts and job.retry is None and not job.extras:
+            if retry is None and not extras and attempt < max_attempts:
                 jobs.append(job)
             elif self._has_attempts_left(job):
                 # One that may expire is decoded again when it is to start: until then it may have to wait here.
