@@ -46,18 +46,9 @@ def pytest_configure(config: pytest.Config) -> None:
         temporary.use_one_folder(config)
 
 
-def pytest_sessionfinish(session: pytest.Session) -> None:
-    if session.testsfailed:
-        session.config.stash[FAILED] = True
-
-
 @pytest.hookimpl(trylast=True)
 def pytest_unconfigure(config: pytest.Config) -> None:
-    if temporary.FOLDER not in config.stash:
-        return
-    if FAILED in config.stash:
-        print(f"\nthe temporary files are in {config.stash[temporary.FOLDER]}")
-    else:
+    if temporary.FOLDER in config.stash:
         temporary.remove_folder(config)
 
 

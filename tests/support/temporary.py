@@ -1,4 +1,4 @@
-"""One folder for all temporary files of a test run. It is removed at the end, unless a test has failed.
+"""One folder for all temporary files of a test run. It is removed at the end.
 
 Its name is short, because a path of a unix socket has at most a hundred bytes. Where a working folder is longer, an
 embedded server puts its socket into a folder under /tmp that stays there.
