@@ -89,14 +89,14 @@ class Doctor(ServerSession):
         """
         await self._broker.compare_clocks()  # makes the connection: the rights differ by what the server can do
         capabilities, names = self._broker.capabilities(), queue_names or (ANY,)
-        in_cluster = self._broker.is_in_cluster
+        in_cluster, has_shards = self._broker.is_in_cluster, self._broker.has_shards
         for name in names:
             check_queue_name(name)
         return [
             AclUser(
                 f"chasqui-{role.name}",
                 role.name,
-                tuple(make_acl_rules(role, names, capabilities, in_cluster=in_cluster)),
+                tuple(make_acl_rules(role, names, capabilities, in_cluster=in_cluster, has_shards=has_shards)),
             )
             for role in ROLES
         ]

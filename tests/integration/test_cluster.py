@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from time import monotonic
 
 import pytest
 
-from pychasqui import Queue
+from pychasqui import Job, Queue, Worker
 from pychasqui._redis.topology.node_map import slot_of
 from pychasqui.doctor import Doctor, Finding
 from pychasqui.errors import AddUnknown, RedisTrouble
@@ -19,6 +20,7 @@ from tests.support.sentinels import is_in_sync
 from tests.support.server import RedisServer
 from tests.support.traffic import Traffic
 from tests.support.waiting import eventually
+from tests.support.worker_parts import heeds_pause
 
 SLACK_S = 4.0  # the bounds of the guide are for a machine that is not busy
 
@@ -126,6 +128,59 @@ async def test_queues_of_a_process_have_one_connection_to_each_node(cluster: Clu
         await asyncio.gather(*(queue.add("run") for queue in queues for _ in range(5)))
         assert [connections(node, b"chasqui-queue-") for node in cluster.nodes] == before
         assert [(await queue.counts()).waiting for queue in queues] == [7] * 15
+
+
+async def test_messages_stay_at_the_node_of_the_queue_and_come_after_its_slot_has_moved(
+    cluster: ClusterServers,
+) -> None:
+    """The lease is so long that no renewal looks: only messages say that the queue is paused, or a job cancelled."""
+    await asyncio.to_thread(cluster.wait_until_well)
+    name, (here, there) = cluster.queue_name(2), cluster.nodes[2:0:-1]
+    if here.version < (7, 0, 0):
+        pytest.skip("this server has no shard channels")
+    plain, running = messages_of(cluster, "publish"), list[str]()
+
+    async def run(job: Job) -> None:
+        running.append(job.id)
+        try:
+            await asyncio.sleep(600)
+        finally:
+            running.remove(job.id)
+
+    async def heed_messages(node: RedisServer) -> None:
+        await eventually(lambda: subscribers(node, f"{{chasqui:{name}}}:shard:pause") == 1)
+        await eventually(lambda: subscribers(node, f"{{chasqui:{name}}}:shard:due") == 1)
+        await queue.pause()
+        await eventually(lambda: heeds_pause(worker))
+        await queue.resume()
+        await eventually(lambda: not heeds_pause(worker))
+        job = await queue.add("run")
+        await eventually(lambda: running == [job.id])
+        await queue.cancel(job.id)
+        await eventually(lambda: not running)
+        late = await queue.add("run", delay_ms=1)
+        await eventually(lambda: running == [late.id])
+        await queue.cancel(late.id)
+
+    async with (
+        Queue(name, redis_url=cluster.url) as queue,
+        Worker(name, run, redis_url=cluster.url, lease_ms=600_000) as worker,
+    ):
+        await heed_messages(here)
+        await asyncio.to_thread(cluster.move_slot, slot(name), there)
+        await heed_messages(there)
+    assert messages_of(cluster, "spublish") >= 8
+    assert messages_of(cluster, "publish") == plain
+
+
+def subscribers(node: RedisServer, channel: str) -> int:
+    return int(node.ask("PUBSUB", "SHARDNUMSUB", channel)[1])
+
+
+def messages_of(cluster: ClusterServers, command: str) -> int:
+    """How often it was called, on any node."""
+    stats = b"".join(node.ask("INFO", "commandstats") for node in cluster.nodes).decode()
+    return sum(map(int, re.findall(rf"cmdstat_{command}:calls=(\d+)", stats)))
 
 
 def connections(node: RedisServer, name: bytes) -> list[bytes]:

@@ -47,6 +47,11 @@ NOT_IN_KEYS: dict[str, dict[str, str]] = {
 NOT_SENT = {
     ("add", "HDEL"): "only once the stream has refused the first job of a batch",
     ("cancel", "HEXISTS"): "only beside as many notes as there may be",
+    ("add_with_options", "SPUBLISH"): "only to a shard channel, in a cluster",
+    ("move_delayed", "SPUBLISH"): "only to a shard channel, in a cluster",
+    ("cancel", "SPUBLISH"): "only to a shard channel, in a cluster",
+    ("upsert_repeatable", "SPUBLISH"): "only to a shard channel, in a cluster",
+    ("move_repeatable", "SPUBLISH"): "only to a shard channel, in a cluster",
 }
 
 

@@ -67,6 +67,13 @@ def test_only_users_in_a_cluster_may_ask_which_node_has_a_queue() -> None:
     assert not any("cluster" in rule for rule in make_acl_rules(WORKER, ["orders"], ALL))
 
 
+def test_messages_of_a_cluster_need_the_rights_to_shard_channels_alone() -> None:
+    plain, shards = {"+publish", "+subscribe"}, {"+spublish", "+ssubscribe"}
+    assert (plain | shards) & set(make_acl_rules(WORKER, ["orders"], ALL)) == plain
+    in_cluster = make_acl_rules(WORKER, ["orders"], ALL, in_cluster=True, has_shards=True)
+    assert (plain | shards) & set(in_cluster) == shards
+
+
 def test_every_script_is_of_some_role() -> None:
     of_roles = {script.name for role in ROLES for script in role.scripts}
     assert {script.name for script in every_script()} - of_roles == {"register_queue", "empty_stream"}

@@ -110,6 +110,9 @@ class OddBroker(Broker):
     async def run_script(self, *arguments: Any, **options: Any) -> Any:
         return await self._connection.call(*arguments)
 
+    async def find_channel(self, channel: str) -> str:
+        return channel
+
 
 KEYS = Keys("q")
 HELD = [(b"1-1", 1)]

@@ -355,6 +355,30 @@ class TestListening:
         assert await asyncio.gather(*calls) == [1, 2]
         assert heard == [b"5", b"6"]
 
+    async def test_messages_of_a_shard_reach_the_listener_until_the_slot_leaves(self) -> None:
+        """Then it is called once more, and the next call subscribes again."""
+        socket, line = open_socket()
+        heard: list[bytes] = []
+        deadline = asyncio.get_running_loop().time() + 60
+        socket.subscribe("due", heard.append, deadline, is_shard=True)
+        call = ask(socket)
+        await asyncio.sleep(0)
+        subscribed = b">3\r\n$10\r\nssubscribe\r\n$3\r\ndue\r\n:1\r\n"
+        receive(socket, subscribed + b":1\r\n" + b">3\r\n$8\r\nsmessage\r\n$3\r\ndue\r\n$1\r\n5\r\n")
+        receive(socket, b">3\r\n$12\r\nsunsubscribe\r\n$3\r\ndue\r\n:0\r\n")
+        assert (await call, heard) == (1, [b"5", b"0"])
+        socket.subscribe("due", heard.append, deadline, is_shard=True)
+        await asyncio.sleep(0)
+        assert b"".join(line.written).count(b"SSUBSCRIBE") == 2
+
+    async def test_a_subscription_that_a_node_refuses_because_a_slot_moves_is_sent_again(self) -> None:
+        socket, line = open_socket()
+        for _ in range(2):
+            assert self.listen(socket, "due", [])
+            await asyncio.sleep(0)
+            receive(socket, b"-TRYAGAIN later\r\n")
+        assert b"".join(line.written).count(b"SUBSCRIBE") == 2
+
     async def test_a_second_listener_replaces_the_first_without_another_subscribe(self) -> None:
         socket, line = open_socket()
         first: list[bytes] = []

@@ -17,6 +17,8 @@ from .scripts import Script
 
 ANY = "*"  # at the end of a queue's name: all queues whose names begin so
 NEWER = frozenset({"XACKDEL", "MSETEX"})  # older servers know no such right, and refuse to give it
+PLAIN_MESSAGES = frozenset({"PUBLISH", "SUBSCRIBE"})
+SHARD_MESSAGES = frozenset({"SPUBLISH", "SSUBSCRIBE"})  # in place of the others, in a cluster from Redis 7.0 on
 WITH_SUBCOMMANDS = frozenset({"CLIENT", "CLUSTER", "XGROUP", "XINFO"})
 # What a command is called by, in Lua: call('XADD', redis.pcall('XGROUP', 'CREATE', refusal('XDEL',
 _CALL = re.compile(rb"(?:call|refusal)\('([A-Z]+)'(?:, '([A-Z]+)')?")
@@ -75,7 +77,7 @@ INSPECTOR = Role("inspector", (), (*_INSPECTING, *_READING_RESULTS, *_LISTING_RE
 OPERATOR = Role(
     "operator",
     (*PRODUCER.scripts, scripts.REPLAY, scripts.PURGE_WAITING, scripts.PURGE_DELAYED),
-    (*PRODUCER.commands, *INSPECTOR.commands, "SET", "XDEL", "PUBLISH"),
+    (*PRODUCER.commands, *INSPECTOR.commands, "SET", "XDEL", "PUBLISH", "SPUBLISH"),
     gets_messages=True,
     registers=True,
 )
@@ -90,7 +92,8 @@ WORKER = Role(
         *(scripts.DUE_REPEATABLES, scripts.FIRE, scripts.BURY_REPEATABLE),
     ),
     (
-        *("INFO", "TIME", "EXISTS", "SUBSCRIBE", "PUBLISH", "CLIENT|UNBLOCK", "XREADGROUP", "XACKDEL", "XPENDING"),
+        *("INFO", "TIME", "EXISTS", "SUBSCRIBE", "SSUBSCRIBE", "PUBLISH", "SPUBLISH", "CLIENT|UNBLOCK"),
+        *("XREADGROUP", "XACKDEL", "XPENDING"),
         *("XADD", "PEXPIRE", "SET", "DEL", "ZADD", "ZRANGE", "ZCARD"),
     ),
     gets_messages=True,
@@ -109,7 +112,12 @@ def find_script_commands(script: Script) -> set[str]:
 
 
 def make_acl_rules(
-    role: Role, queues: Iterable[str], capabilities: dict[str, bool], *, in_cluster: bool = False
+    role: Role,
+    queues: Iterable[str],
+    capabilities: dict[str, bool],
+    *,
+    in_cluster: bool = False,
+    has_shards: bool = False,
 ) -> list[str]:
     """Returns the rules of ACL SETUSER that let a user act in this role for these queues, and do nothing else.
 
@@ -120,7 +128,9 @@ def make_acl_rules(
     names = list(queues)
     patterns = [_make_key_pattern(name) for name in names]
     has_registry = ANY in names
-    lacking = {name for name in NEWER if not capabilities.get(name)}
+    lacking = {name for name in NEWER if not capabilities.get(name)} | (
+        PLAIN_MESSAGES if has_shards else SHARD_MESSAGES
+    )
     rights = role.find_needed_commands(has_registry=has_registry, in_cluster=in_cluster) - lacking
     keys = [f"~{pattern}" for pattern in patterns] + ([f"~{REGISTRY}"] if has_registry else [])
     channels = [f"&{pattern}" for pattern in patterns] if role.gets_messages else []

@@ -23,7 +23,7 @@ from . import scripts
 from .add_transaction import AddTransactions
 from .connection import Connection
 from .delayed import INDEX_KEPT_MS
-from .keys import Keys
+from .keys import Keys, shard_channel
 from .registry import send_registration
 from .replies import ADD_STATUSES, read_count
 from .socket import OnReply, Socket, pack
@@ -38,12 +38,14 @@ class AddSession:
     Each add is written at once; expect() must follow in the same turn of the loop, with what gets the reply.
     """
 
-    __slots__ = ("_adds", "expect", "remembers_numbers", "socket", "transactions")
+    __slots__ = ("_adds", "_due_channel", "expect", "remembers_numbers", "socket", "transactions")
 
     def __init__(self, adds: Adds, socket: Socket) -> None:
         self._adds = adds
         self.socket = socket
         self.remembers_numbers = socket.dialect is not None and socket.dialect.idmp
+        has_shards = socket.dialect is not None and socket.dialect.has_shards
+        self._due_channel = shard_channel(adds.due_channel) if has_shards else adds.due_channel
         self.transactions = AddTransactions(socket, *adds.add_keys)
         self.expect = socket.expect  # hot: a job that is alone is sent before it is recorded here
 
@@ -98,7 +100,7 @@ class AddSession:
         """Adds a batch of which some jobs are delayed or the only one of their id."""
         head = (slot, number, self._adds.ledger_ttl_ms, max_stream_len, needed, self._adds.prefix, INDEX_KEPT_MS)
         self.transactions.unwatch()
-        arguments = (*head, self._adds.due_channel, *make_add_with_options_arguments(envelopes, names, ids, options))
+        arguments = (*head, self._due_channel, *make_add_with_options_arguments(envelopes, names, ids, options))
         self.socket.write(scripts.ADD_WITH_OPTIONS.pack(self.socket, self._adds.add_with_options_keys, arguments))
 
     def wait_for_replicas(self, wanted: int, timeout_ms: int, on_count: OnCount) -> None:

@@ -29,7 +29,7 @@ from . import scripts
 from .adding import Adds
 from .cancellations import CancelCalls
 from .command_replies import decode_info_text, read_ackdel_codes, read_group_lag
-from .delayed import INDEX_KEPT_MS, DelayedCalls, ignore_reply
+from .delayed import INDEX_KEPT_MS, DelayedCalls
 from .error_actions import is_command_refused
 from .event_batch import EventBatch, EventsOnSend, send_events
 from .failed_jobs import Buried, Rescheduled
@@ -108,7 +108,7 @@ class Broker(PendingCalls, DelayedCalls, CancelCalls):
 
     def publish_backlog(self) -> None:
         """Publishes to idle workers that jobs are left. The message may be lost: they also look by themselves."""
-        self.send(("PUBLISH", self._keys.backlog_channel, ""), ignore_reply)
+        self.publish(self._keys.backlog_channel, "")
 
     async def unblock_read(self, client_id: int, address: str) -> bool:
         """Makes another connection's blocked read return now, as if its time were up.

@@ -16,7 +16,7 @@ from ..errors import ConnectionLost, ReplyError
 from .connection import Connection
 from .error_actions import ErrorAction, action_for, is_not_executed
 from .event_batch import EventsOnSend, send_events
-from .keys import Keys
+from .keys import Keys, shard_channel
 from .scripts import Script
 from .socket import OnReply, pack
 from .topology.node_map import slot_of
@@ -52,6 +52,12 @@ class RedisCalls:
         """Whether the connected server is a node of a cluster."""
         socket = self._connection.live_socket()
         return socket is not None and socket.dialect is not None and socket.dialect.mode == "cluster"
+
+    @property
+    def has_shards(self) -> bool:
+        """Whether messages go by shard channels: in a cluster, from Redis 7.0 on."""
+        socket = self._connection.live_socket()
+        return socket is not None and socket.dialect is not None and socket.dialect.has_shards
 
     @property
     def server_address(self) -> str:
@@ -134,11 +140,36 @@ class RedisCalls:
         assert socket.dialect is not None
         if socket.dialect.protocol < 3:  # there a connection that listens can do nothing else
             return False
+        if socket.dialect.has_shards:
+            return socket.subscribe(shard_channel(channel), on_message, deadline, is_shard=True)
         return socket.subscribe(channel, on_message, deadline)
+
+    async def find_channel(self, channel: str) -> str:
+        """Returns the channel that is used at the connected server, for a script that publishes to it."""
+        await self._connection.wait_for_socket(self._connection.make_deadline())
+        return shard_channel(channel) if self.has_shards else channel
+
+    async def publish_now(self, channel: str, message: str) -> None:
+        """Publishes, and waits until the server has the message. Its subscribers may miss it."""
+        if (name := await self.find_channel(channel)) != channel:
+            await self.call("SPUBLISH", name, message)
+        else:
+            await self.call("PUBLISH", name, message)
+
+    def publish(self, channel: str, message: str | int) -> None:
+        """Publishes in this turn's write. No caller waits for it, and it may be lost."""
+        if self.has_shards:
+            self.send(("SPUBLISH", shard_channel(channel), message), ignore_reply)
+        else:
+            self.send(("PUBLISH", channel, message), ignore_reply)
 
     async def subscribe_to_hints(self, channel: str, on_due: Callable[[float], None]) -> bool:
         """Subscribes to messages that say in how many ms something is due; `on_due` gets seconds."""
         return await self.subscribe(channel, partial(_pass_on_due_hint, on_due))
+
+
+def ignore_reply(reply: object) -> None:
+    """Ignores the reply: no caller waits for it."""
 
 
 def _pass_on_due_hint(on_due: Callable[[float], None], message: bytes) -> None:

@@ -47,7 +47,7 @@ class CancelCalls(RedisCalls):
         """
         keys = (self._keys.stream, self._keys.delayed, self._keys.events, self._keys.cancelled)
         head = (job_id, entry_id, int(is_lost), self._keys.prefix, NOTES_KEPT_MS, MOST_NOTES)
-        arguments = (*head, events_max_len, self._keys.pause_channel)
+        arguments = (*head, events_max_len, await self.find_channel(self._keys.pause_channel))
         return _read_cancel_answer(await self.run_script(scripts.CANCEL, keys, arguments))
 
     async def read_queue_flags(self) -> QueueFlags:

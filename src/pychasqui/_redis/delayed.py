@@ -47,11 +47,12 @@ class DelayedCalls(LeaseCalls):
 
     def publish_due(self, delay_ms: int) -> None:
         """Publishes to the leader that a job is due in `delay_ms`. The message may be lost: the leader also polls."""
-        self.send(("PUBLISH", self._keys.due_channel, delay_ms), ignore_reply)
+        self.publish(self._keys.due_channel, delay_ms)
 
     async def move_delayed(self, what: str, ids: list[str], delay_ms: int = 0) -> list[bool]:
         """Cancels, postpones or runs delayed jobs; returns whether each was there. Sent again, it does nothing."""
-        head = (what, delay_ms, self._keys.prefix, INDEX_KEPT_MS, self._keys.due_channel, MOVED_BYTES)
+        channel = await self.find_channel(self._keys.due_channel)
+        head = (what, delay_ms, self._keys.prefix, INDEX_KEPT_MS, channel, MOVED_BYTES)
         keys = (self._keys.delayed, self._keys.stream)
         each: list[bool] = []
         while len(each) < len(ids):  # one call moves a bounded number of bytes
@@ -62,7 +63,3 @@ class DelayedCalls(LeaseCalls):
                 raise ReplyError("UNREADABLE the server's reply to move_delayed is of no job")
             each += found.each
         return each
-
-
-def ignore_reply(reply: object) -> None:
-    """Ignores the reply: no caller waits for it."""

@@ -25,6 +25,7 @@ class Dialect:
     msetex: bool  # MSETEX sets many keys with an expiry
     idmp: bool  # XADD IDMP ignores an entry that was added before
     script_flags: bool  # "#!lua flags=..." as a script's first line
+    has_shards: bool  # it is a node of a cluster, and SPUBLISH reaches the nodes of one slot alone
 
     def __str__(self) -> str:
         return f"{self.server} {'.'.join(map(str, self.version))}"
@@ -39,6 +40,7 @@ def read_dialect(reply: Any) -> Dialect:
     server = printable(read_text(reply[b"server"]) or "", 40)
     version = parse_version(read_text(reply[b"version"]) or "")
     refuse_too_old_server(server, version)
+    mode = printable(read_text(reply.get(b"mode")) or "standalone", 40)
     redis = version if server == "redis" else (0,)
     valkey = version if server == "valkey" else (0,)
     return Dialect(
@@ -47,11 +49,12 @@ def read_dialect(reply: Any) -> Dialect:
         client_id=read_int(reply.get(b"id")) or 0,
         protocol=read_int(reply.get(b"proto"), 2, 3) or 2,
         is_master=reply.get(b"role", b"master") == b"master",
-        mode=printable(read_text(reply.get(b"mode")) or "standalone", 40),
+        mode=mode,
         xackdel=redis >= (8, 2),
         msetex=redis >= (8, 4),
         idmp=redis >= (8, 6),
         script_flags=redis >= (7, 0) or valkey >= (7, 0),
+        has_shards=mode == "cluster" and max(redis, valkey) >= (7, 0),
     )
 
 

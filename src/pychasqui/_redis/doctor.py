@@ -87,6 +87,11 @@ class DoctorBroker:
         """Whether the connected server is a node of a cluster."""
         return self._broker.is_in_cluster
 
+    @property
+    def has_shards(self) -> bool:
+        """Whether messages go by shard channels there."""
+        return self._broker.has_shards
+
     def capabilities(self) -> dict[str, bool]:
         return self._broker.capabilities()
 

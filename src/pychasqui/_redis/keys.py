@@ -11,6 +11,11 @@ from .._core.defaults import GROUP
 REGISTRY = "chasqui:queues"  # of all queues of a server; see registry.py
 
 
+def shard_channel(channel: str) -> str:
+    """Returns the channel that is used in its place in a cluster, where a plain one would reach every node."""
+    return channel.replace("}:", "}:shard:", 1)
+
+
 class Keys:
     """The keys of one queue."""
 

@@ -141,7 +141,8 @@ class RepeatablesBroker:
         """
         keys = (self._keys.repeat, self._keys.repeat_paused, self._make_spec_key(key))
         bound = retry and encode_override_for_spec(spec, retry)
-        arguments = (_encode_key(key), score, spec, bound, self._keys.repeat_channel, now_ms, seen, int(keeps))
+        channel = await self._broker.find_channel(self._keys.repeat_channel)
+        arguments = (_encode_key(key), score, spec, bound, channel, now_ms, seen, int(keeps))
         reply = await self._broker.run_script(scripts.UPSERT_REPEATABLE, keys, arguments)
         if not reply:
             return None
@@ -151,7 +152,8 @@ class RepeatablesBroker:
     async def remove_pause_or_resume(self, what: str, key: str, score: int = 0, now_ms: int = 0) -> bool:
         """Removes, pauses or resumes it; returns whether it was there. Sent again, it finds nothing to do."""
         keys = (self._keys.repeat, self._keys.repeat_paused, self._make_spec_key(key))
-        arguments = (what, _encode_key(key), score, self._keys.repeat_channel, now_ms)
+        channel = await self._broker.find_channel(self._keys.repeat_channel)
+        arguments = (what, _encode_key(key), score, channel, now_ms)
         return bool(await self._broker.run_script(scripts.MOVE_REPEATABLE, keys, arguments))
 
     async def list_page(self, limit: int) -> list[StoredRepeatable]:

@@ -27,7 +27,7 @@ import hiredis
 
 from ..errors import ChasquiError, CommandTimeout, ConnectionLost, NotRedis, ReplyError
 from .dialect import Dialect
-from .error_actions import ends_connection
+from .error_actions import ends_connection, is_not_executed
 
 if sys.platform.startswith("linux"):
     import fcntl
@@ -132,18 +132,37 @@ class Socket(asyncio.BufferedProtocol):
         self.send(packed, deadline, partial(_resolve_future, future))
         return future
 
-    def subscribe(self, channel: str, on_message: Callable[[bytes], None], deadline: float) -> bool:
-        """Subscribes to a channel; under RESP3 messages come between replies. False if the server has refused it."""
+    def subscribe(
+        self, channel: str, on_message: Callable[[bytes], None], deadline: float, *, is_shard: bool = False
+    ) -> bool:
+        """Subscribes to a channel; under RESP3 messages come between replies. False if the server has refused it.
+
+        When the slot of a shard channel leaves the node, `on_message` gets b"0": messages may be missed.
+        """
         name = channel.encode()
         if name not in self._listeners:
-            self.send(pack("SUBSCRIBE", channel), deadline, partial(self._on_subscribed, name))
+            packed = pack("SSUBSCRIBE", channel) if is_shard else pack("SUBSCRIBE", channel)
+            self.send(packed, deadline, partial(self._on_subscribed, name))
         self._listeners[name] = on_message
         return name not in self._refused
 
     def _on_subscribed(self, channel: bytes, reply: Any) -> None:
         """Gets the confirmation of a subscription, or an error, as for a user without the right to the channel."""
-        if isinstance(reply, ReplyError):
+        if not isinstance(reply, ReplyError):
+            return
+        if is_not_executed(reply):  # the next call subscribes again
+            self._listeners.pop(channel, None)
+        else:
             self._refused.add(channel)
+
+    def _takes_place_of_reply(self, push: Any) -> bool:
+        """Passes a message on. The confirmation of a subscription takes the place of a reply."""
+        kind = push[0]
+        if kind in (b"message", b"smessage") and push[1] in self._listeners:
+            self._listeners[push[1]](push[2])
+        elif kind == b"sunsubscribe" and push[1] in self._listeners:  # by the server: the slot has left this node
+            self._listeners.pop(push[1])(b"0")
+        return kind in (b"subscribe", b"ssubscribe")
 
     def note_watcher(self, watcher: object | None) -> None:
         """UNWATCH and EXEC end every WATCH of the socket: the keys of the last one that sent WATCH are watched."""
@@ -201,11 +220,8 @@ class Socket(asyncio.BufferedProtocol):
         gets, pending = self._parser.gets, self._pending
         try:
             while (reply := gets()) is not _INCOMPLETE:
-                if type(reply) is hiredis.PushNotification:
-                    if reply[0] == b"message" and reply[1] in self._listeners:
-                        self._listeners[reply[1]](reply[2])
-                    if reply[0] != b"subscribe":  # a subscribe push takes the place of a reply
-                        continue
+                if type(reply) is hiredis.PushNotification and not self._takes_place_of_reply(reply):
+                    continue
                 on_reply, _, _ = pending.popleft()
                 on_reply(reply)
                 self.arriving_bytes = 0

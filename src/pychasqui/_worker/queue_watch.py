@@ -71,6 +71,7 @@ class QueueWatch:
             self._is_hinted = False
             with suppress(RedisTrouble):  # the heartbeat looks with its next renewal
                 await self._read_queue_flags()
+                await self.subscribe()  # the queue may have moved to another node of a cluster
             await asyncio.sleep(LOOKS_APART_S)
 
     async def _read_queue_flags(self) -> None:

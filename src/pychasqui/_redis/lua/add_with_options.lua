@@ -37,6 +37,7 @@ if last and tonumber(last) >= number then return answered end
 -- include lib/remove_waiting.lua
 -- include lib/server_refusal_of_add.lua
 -- include lib/add_entry.lua
+-- include lib/publish.lua
 
 -- Whatever could be refused must be refused before the first job is added.
 local refused = server_refusal_of_add()
@@ -68,7 +69,7 @@ if failure and not string.find(answer, '[nr]') then return failure end
 
 -- Wakes promoters that sleep, if a job is due sooner than the one they know of. They also look by themselves.
 if soonest < math.huge and redis.pcall('ZCOUNT', delayed, '-inf', '(' .. string.format('%.0f', soonest)) == 0 then
-  redis.pcall('PUBLISH', due_channel, soonest - now_ms)
+  publish(due_channel, soonest - now_ms)
 end
 
 redis.pcall('HSET', ledger, slot, ARGV[2] .. ' ' .. answer)

@@ -24,6 +24,7 @@ local call, pcall = redis.call, redis.pcall
 -- include lib/find_entry.lua
 -- include lib/split_member.lua
 -- include lib/server_time.lua
+-- include lib/publish.lua
 
 local now_ms = server_time_ms(math.floor)
 
@@ -41,7 +42,7 @@ local function write_note(field, value)
   end
   call('HSET', notes, field, value)
   pcall('PEXPIRE', notes, notes_kept_ms)
-  pcall('PUBLISH', channel, 'cancel')
+  publish(channel, 'cancel')
   return {'stopping', ''}
 end
 

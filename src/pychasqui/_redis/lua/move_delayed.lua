@@ -27,6 +27,7 @@ local call, pcall = redis.call, redis.pcall
 -- include lib/point_at_entry.lua
 -- include lib/postpone.lua
 -- include lib/take_out.lua
+-- include lib/publish.lua
 
 -- Reads before the first write. MGET takes a key of another type for a missing one.
 local members, job_keys = {}, {}
@@ -56,5 +57,5 @@ for i = first_id, last_id do
   found[#found + 1] = rank and 1 or 0
 end
 
-if what == 'postpone' then pcall('PUBLISH', due_channel, delay_ms) end
+if what == 'postpone' then publish(due_channel, delay_ms) end
 return {found, why}

@@ -16,6 +16,7 @@ local call = redis.call
 
 -- include lib/refusal.lua
 -- include lib/absent_member.lua
+-- include lib/publish.lua
 
 -- Whatever could be refused must be refused before the first write.
 local firing_score, paused_score = call('ZSCORE', repeats, key), call('ZSCORE', paused, key)
@@ -44,5 +45,5 @@ if firing_score or not has_spec then
 end
 call('ZADD', repeats, score, key)
 call('ZREM', paused, key)
-redis.pcall('PUBLISH', due_channel, tonumber(score) - now_ms)
+publish(due_channel, tonumber(score) - now_ms)
 return 1

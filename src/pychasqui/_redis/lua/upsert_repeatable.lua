@@ -14,6 +14,7 @@ local seen, keeps = ARGV[7], ARGV[8] == '1'
 local call = redis.call
 
 -- include lib/refusal.lua
+-- include lib/publish.lua
 
 -- Whatever could be refused must be refused before the first write.
 local firing_score, paused_score = call('ZSCORE', repeats, key), call('ZSCORE', paused, key)
@@ -31,5 +32,5 @@ end
 call('HSET', hash, 'spec', spec, 'retry', retry, 'fired', '0')
 call('ZADD', repeats, score, key)
 if paused_score then redis.pcall('ZREM', paused, key) end
-redis.pcall('PUBLISH', due_channel, tonumber(score) - now_ms)
+publish(due_channel, tonumber(score) - now_ms)
 return {(firing_score or paused_score) and 0 or 1, score, '0', 0}
