@@ -24,6 +24,7 @@ from pychasqui._supervisor.leases import LeaseHolder
 from pychasqui._supervisor.messages import HeldLease
 from tests.chaos.boundaries import MOMENTS, cut_at, names_in
 from tests.support.proxy import Moment, Proxy
+from tests.support.server import has_xackdel
 from tests.support.streams import Stream, twice
 from tests.support.waiting import eventually
 
@@ -636,7 +637,7 @@ async def test_a_flow_without_a_cut_has_the_end_that_is_expected_and_no_other_bo
 
 @pytest.mark.parametrize(("flow", "name"), CASES)
 async def test_a_cut_changes_nothing(redis_url: str, witness: redis.asyncio.Redis, flow: Flow, name: str) -> None:
-    if name == "XACKDEL" and not await _has_xackdel(witness):
+    if name == "XACKDEL" and not await has_xackdel(witness):
         name = "ack"
     if name == "XADD" and not await _has_idmp(witness):
         name = "add"
@@ -667,11 +668,3 @@ async def test_every_script_is_cut_somewhere() -> None:
 async def _has_idmp(witness: redis.asyncio.Redis) -> bool:
     server = await witness.info("server")
     return "valkey_version" not in server and parse_version(server["redis_version"]) >= (8, 6)
-
-
-async def _has_xackdel(witness: redis.asyncio.Redis) -> bool:
-    try:
-        await witness.execute_command("XACKDEL", "nowhere", "default", "IDS", 1, "1-1")
-    except redis.ResponseError:
-        return False
-    return True

@@ -275,3 +275,12 @@ def unused_port() -> int:
                 continue
             return port
     raise RuntimeError("no free TCP port between 20000 and 32000")
+
+
+async def has_xackdel(witness: Any) -> bool:
+    """Whether the server acks and deletes by one command."""
+    try:
+        await witness.execute_command("XACKDEL", "nowhere", "default", "IDS", 1, "1-1")
+    except redis.ResponseError:
+        return False
+    return True
