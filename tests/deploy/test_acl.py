@@ -180,7 +180,9 @@ async def test_each_role_does_all_of_its_work_and_is_refused_nothing(tenants: Te
         QueueEvents("a", redis_url=tenants.url("inspector"), block_ms=50) as events,
     ):
         subscribed = asyncio.create_task(subscribe(events))
-        async with Worker("a", handle, redis_url=tenants.url("worker"), **options):
+        async with Worker("a", handle, redis_url=tenants.url("worker"), **options) as worker:
+            async with asyncio.timeout(40):
+                await worker.wait_until_idle()
             jobs = await _produce(producer)
             names = [await producer.wait_for_result(job.id, timeout=40) for job in jobs if job.name != "dies"]
             assert names == ["now", "again", "alone", "later", "only"]

@@ -94,7 +94,7 @@ WORKER = Role(
     (
         *("INFO", "TIME", "EXISTS", "SUBSCRIBE", "SSUBSCRIBE", "PUBLISH", "SPUBLISH", "CLIENT|UNBLOCK"),
         *("XREADGROUP", "XACKDEL", "XPENDING"),
-        *("XADD", "PEXPIRE", "SET", "DEL", "ZADD", "ZRANGE", "ZCARD"),
+        *("XADD", "PEXPIRE", "SET", "DEL", "ZADD", "ZRANGE", "ZCARD", "XINFO|GROUPS"),
     ),
     gets_messages=True,
     registers=True,
