@@ -130,8 +130,11 @@ async def queue(redis_url: str, queue_name: str) -> AsyncIterator[Queue]:
 
 
 @pytest.fixture
-def no_keys_left(request: pytest.FixtureRequest, server: RedisServer) -> Iterator[None]:
-    """Once the test is over, only keys with an end may be left: see tests/support/leaks.py."""
+def no_keys_left(request: pytest.FixtureRequest, server: RedisServer, redis_url: str) -> Iterator[None]:
+    """Once the test is over, only keys with an end may be left: see tests/support/leaks.py.
+
+    The server is emptied before, also for a test that asks for `server` alone: what an earlier one left is not its own.
+    """
     yield
     if request.node.stash.get(FAILED, False) or request.node.get_closest_marker("leaves_keys"):
         return
