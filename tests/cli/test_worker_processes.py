@@ -212,9 +212,11 @@ class TestReplacing:
 
     async def test_a_process_is_replaced_after_its_number_of_jobs(self, program: SupervisedProgram, queue: Queue):
         await program.start("--max-jobs", "5", processes=1)
+        (first,) = program.processes()
         await queue.add_bulk(jobs("quick", range(10)))
         await program.wait_for("is replaced: it has run 5 jobs")
         await program.wait_for("which drains")
+        await eventually(lambda: first.pid not in {process.pid for process in program.processes()})
         await queue.add("quick", 10)
         await eventually(lambda: len(program.runs("end")) == 11)
         assert len({run.pid for run in program.runs("end")}) == 2
