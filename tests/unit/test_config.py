@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from pychasqui import Job, Queue, Worker
-from pychasqui._core.config import Option, check_at_least, check_between, check_unless_none, takes_fields_of
+from pychasqui._core.config import Option, make_minimum_check, make_optional_check, make_range_check, takes_fields_of
 from pychasqui._core.options import JobOptions
 from pychasqui._producer.config import QueueConfig
 from pychasqui._worker.config import WorkerConfig
@@ -172,8 +172,8 @@ def test_a_new_option_is_one_field() -> None:
     @dataclass(frozen=True)
     class PoolConfig:
         name: str
-        size: Option[int | None, int] = Option(4, check_between(1, 8), none_is_default=True)  # noqa: RUF009  a descriptor
-        spare: Option[int | None, int | None] = Option(None, check_unless_none(check_at_least(0)))  # noqa: RUF009  a descriptor
+        size: Option[int | None, int] = Option(4, make_range_check(1, 8), none_is_default=True)  # noqa: RUF009  a descriptor
+        spare: Option[int | None, int | None] = Option(None, make_optional_check(make_minimum_check(0)))  # noqa: RUF009  a descriptor
 
     class Pool:
         @takes_fields_of(PoolConfig)

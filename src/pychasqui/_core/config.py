@@ -42,15 +42,15 @@ class Option(Generic[Given, Kept]):
         vars(config)[self._name] = self._check(self._name, value)
 
 
-def check_at_least(low: int) -> Check[int]:
+def make_minimum_check(low: int) -> Check[int]:
     return lambda name, value: checks.check_int(name, value, low)
 
 
-def check_between(low: int, high: int) -> Check[int]:
+def make_range_check(low: int, high: int) -> Check[int]:
     return lambda name, value: checks.check_int(name, value, low, high)
 
 
-def check_unless_none(check: Check[Kept]) -> Check[Kept | None]:
+def make_optional_check(check: Check[Kept]) -> Check[Kept | None]:
     """The check of an option that may be None."""
     return lambda name, value: None if value is None else check(name, value)
 

@@ -110,7 +110,7 @@ class JobNameLabels:
     def __call__(self, name: str) -> str:
         if name in self._known:
             return name
-        return self._admit_name(make_label_value(name))
+        return self._admit_name(cut_and_escape_label_value(name))
 
     def _admit_name(self, name: str) -> str:
         if name not in self._known:
@@ -120,7 +120,7 @@ class JobNameLabels:
         return name
 
 
-def make_label_value(text: str) -> str:
+def cut_and_escape_label_value(text: str) -> str:
     """Makes a label value of a name that others chose."""
     return printable(text, MAX_LABEL_CHARS)
 

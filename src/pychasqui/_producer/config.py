@@ -6,7 +6,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 from .._core import checks, defaults
-from .._core.config import Option, accept_any_value, check_at_least, check_unless_none
+from .._core.config import Option, accept_any_value, make_minimum_check, make_optional_check
 from .._redis.credentials import CredentialProvider
 from ..metrics import MetricsSink
 from ..tracing import TracingOption, check_tracing
@@ -32,11 +32,11 @@ class QueueConfig:
     tls: bool = False
     """use TLS although the URL says redis://"""
 
-    max_stream_len: Option[int | None, int | None] = Option(None, check_unless_none(check_at_least(1)))
+    max_stream_len: Option[int | None, int | None] = Option(None, make_optional_check(make_minimum_check(1)))
     """how many jobs may wait or run: past it an add raises QueueFull. Nothing is ever trimmed"""
-    max_delay_secs: Option[int | None, int] = Option(MAX_DELAY_S, check_at_least(0), none_is_default=True)
+    max_delay_secs: Option[int | None, int] = Option(MAX_DELAY_S, make_minimum_check(0), none_is_default=True)
     """how far in the future a job may be due; 0 lifts the bound"""
-    max_payload_bytes: Option[int, int] = Option(defaults.MAX_PAYLOAD_BYTES, check_at_least(1))
+    max_payload_bytes: Option[int, int] = Option(defaults.MAX_PAYLOAD_BYTES, make_minimum_check(1))
     """how large one encoded job may be; the official consumers take 1 MiB"""
     timeout_s: Option[float, float] = Option(10.0, checks.check_seconds)
     """an add succeeds or raises within this time, also while Redis is away"""

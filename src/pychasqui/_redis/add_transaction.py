@@ -50,8 +50,8 @@ class AddTransactions:
             return
         if self._is_allowed is None:  # a user without the right to it would have each command executed by itself
             keep_freed_memory()
-            self._socket.send(_MULTI, deadline, self._on_multi_reply)
-            self._socket.send(_DISCARD, deadline, self._on_multi_reply)
+            self._socket.send(_MULTI, deadline, self._note_whether_transactions_are_allowed)
+            self._socket.send(_DISCARD, deadline, self._note_whether_transactions_are_allowed)
         self._is_confirmed, self.is_awaited, self._watch = False, True, self._watch + 1
         # A ledger that has changed since the last WATCH stays changed.
         self._socket.send(_UNWATCH, deadline, _ignore_reply)
@@ -63,7 +63,7 @@ class AddTransactions:
         """The producer writes to its ledger in another way."""
         self._is_confirmed = self.is_awaited = False
 
-    def _on_multi_reply(self, reply: Any) -> None:
+    def _note_whether_transactions_are_allowed(self, reply: Any) -> None:
         self._is_allowed = self._is_allowed is not False and not isinstance(reply, ChasquiError)
 
     def _on_watch_reply(self, watch: int, on_answer: Callable[[], None], reply: Any) -> None:

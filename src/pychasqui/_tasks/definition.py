@@ -147,13 +147,13 @@ def define_task(
     """Checks everything about a task that can be checked without its annotations."""
     own_name = _check_function(function, name)
     what = f"task {own_name!r}"
-    for one in (own_name, *_check_names(what, "aliases", aliases)):
+    for one in (own_name, *_check_is_tuple_of_str(what, "aliases", aliases)):
         if not check_job_name(one).strip():
             raise InvalidArgument(f"{what}: a name must not be blank")
     given = check_task_options(what, options)
     parameters = read_parameters(own_name, function, is_injected)
     known = {one.name for one in parameters.all}
-    if unknown := [one for one in _check_names(what, "unique_by", unique_by) if one not in known]:
+    if unknown := [one for one in _check_is_tuple_of_str(what, "unique_by", unique_by) if one not in known]:
         raise InvalidArgument(f"{what}: unique_by names {unknown[0]!r}, which is none of its parameters")
     if not unique_by and given.keys() & {"unique_for", "if_exists"}:
         raise InvalidArgument(
@@ -200,7 +200,7 @@ def _check_function(function: Any, name: str | None) -> str:
     return own_name
 
 
-def _check_names(what: str, option: str, values: Any) -> tuple[str, ...]:
+def _check_is_tuple_of_str(what: str, option: str, values: Any) -> tuple[str, ...]:
     if not isinstance(values, tuple) or not all(isinstance(value, str) for value in values):
         raise InvalidType(f"{what}: {option} must be a tuple of names, as in ({option!r},)")
     return values

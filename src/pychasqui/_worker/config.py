@@ -8,7 +8,7 @@ from typing import Any
 from uuid import uuid4
 
 from .._core import checks, defaults
-from .._core.config import Option, accept_any_value, check_at_least, check_between, check_unless_none
+from .._core.config import Option, accept_any_value, make_minimum_check, make_optional_check, make_range_check
 from .._core.limits import MAX_RESULT_TTL_MS, MAX_TICK_MS, MAX_U32, MAX_WORKER_LEASE_MS, MIN_WORKER_LEASE_MS
 from .._core.retry_options import RetryPolicy
 from .._core.run_timeouts import GivenTimeout, RunTimeouts, check_run_timeouts
@@ -44,9 +44,9 @@ class WorkerConfig:
     """use TLS although the URL says redis://"""
 
     # What runs, and how often
-    concurrency: Option[int, int] = Option(defaults.CONCURRENCY, check_at_least(1))
+    concurrency: Option[int, int] = Option(defaults.CONCURRENCY, make_minimum_check(1))
     """how many handlers may run at the same time"""
-    max_attempts: Option[int, int] = Option(defaults.MAX_ATTEMPTS, check_between(0, MAX_U32))
+    max_attempts: Option[int, int] = Option(defaults.MAX_ATTEMPTS, make_range_check(0, MAX_U32))
     """how many runs a job has in all, crashes included, unless the job sets its own number"""
     retry: Option[RetryPolicy | None, RetryPolicy] = Option(RetryPolicy(), accept_any_value, none_is_default=True)
     """the delays between runs, unless the job sets its own"""
@@ -61,38 +61,38 @@ class WorkerConfig:
     """its name in the group, one for each living worker; None makes one up"""
 
     # Reading
-    read_block_ms: Option[int | None, int] = Option(defaults.READ_BLOCK_MS, check_at_least(1), none_is_default=True)
+    read_block_ms: Option[int | None, int] = Option(defaults.READ_BLOCK_MS, make_minimum_check(1), none_is_default=True)
     """how long an idle read waits before it asks again"""
-    read_count: Option[int | None, int] = Option(defaults.READ_COUNT, check_at_least(1), none_is_default=True)
+    read_count: Option[int | None, int] = Option(defaults.READ_COUNT, make_minimum_check(1), none_is_default=True)
     """how many entries one read brings at most"""
     # The default is the official consumers' own: they have no lease, idleness is all they show.
     claim_min_idle_ms: Option[int | None, int] = Option(
-        30_000, check_at_least(MIN_WORKER_LEASE_MS), none_is_default=True
+        30_000, make_minimum_check(MIN_WORKER_LEASE_MS), none_is_default=True
     )
     """how long an official consumer's entry lies idle before this worker takes it over"""
     # The default lets a killed worker's jobs run again within 10 s.
-    lease_ms: Option[int, int] = Option(6000, check_between(MIN_WORKER_LEASE_MS, MAX_WORKER_LEASE_MS))
+    lease_ms: Option[int, int] = Option(6000, make_range_check(MIN_WORKER_LEASE_MS, MAX_WORKER_LEASE_MS))
     """how long this worker counts as alive after its last heartbeat"""
     max_payload_bytes: Option[int | None, int] = Option(
-        defaults.MAX_PAYLOAD_BYTES, check_at_least(1), none_is_default=True
+        defaults.MAX_PAYLOAD_BYTES, make_minimum_check(1), none_is_default=True
     )
     """a larger encoded job is buried instead of run"""
-    prefetch_bytes: Option[int, int] = Option(16 * 1024 * 1024, check_at_least(1))
+    prefetch_bytes: Option[int, int] = Option(16 * 1024 * 1024, make_minimum_check(1))
     """how many bytes of encoded jobs may wait here for a free handler"""
 
     # What it writes
-    dlq_max_stream_len: Option[int | None, int] = Option(100_000, check_at_least(0), none_is_default=True)
+    dlq_max_stream_len: Option[int | None, int] = Option(100_000, make_minimum_check(0), none_is_default=True)
     """how many dead letters are kept; those that a new one pushes out are counted"""
     strict: Option[bool, bool] = Option(False, checks.check_bool)
     """refuse a server whose settings put jobs at risk, instead of logging a warning"""
     events_enabled: Option[bool, bool] = Option(True, checks.check_bool)
     """whether to write events to the queue's event stream"""
-    events_max_stream_len: Option[int, int] = Option(defaults.EVENTS_MAX_LEN, check_at_least(1))
+    events_max_stream_len: Option[int, int] = Option(defaults.EVENTS_MAX_LEN, make_minimum_check(1))
     """about how many events that stream keeps"""
     store_results: Option[bool, bool] = Option(False, checks.check_bool)
     """whether to keep what handlers return"""
     result_ttl_ms: Option[int | None, int] = Option(
-        defaults.RESULT_TTL_MS, check_between(1, MAX_RESULT_TTL_MS), none_is_default=True
+        defaults.RESULT_TTL_MS, make_range_check(1, MAX_RESULT_TTL_MS), none_is_default=True
     )
     """for how long results are kept, and with them progress and job logs"""
 
@@ -102,14 +102,14 @@ class WorkerConfig:
     run_scheduler: Option[bool, bool] = Option(True, checks.check_bool)
     """whether it may be the worker that fires repeatables"""
     scheduler_tick_ms: Option[int | None, int] = Option(
-        defaults.SCHEDULER_TICK_MS, check_between(10, MAX_TICK_MS), none_is_default=True
+        defaults.SCHEDULER_TICK_MS, make_range_check(10, MAX_TICK_MS), none_is_default=True
     )
     """how often it then looks for repeatables that it was not notified of"""
 
     # What it shows
     metrics: MetricsSink | Sequence[MetricsSink] | None = None
     """a sink that receives a record of what happens, or several; see MetricsSink"""
-    metrics_port: Option[int | None, int | None] = Option(None, check_unless_none(check_between(0, 65535)))
+    metrics_port: Option[int | None, int | None] = Option(None, make_optional_check(make_range_check(0, 65535)))
     """the port for /metrics, /healthz and /readyz; 0 takes any free port, None serves nothing"""
     metrics_host: Option[str, str] = Option(defaults.METRICS_HOST, checks.check_text)
     """the address to serve them on, or the path of a Unix socket"""
