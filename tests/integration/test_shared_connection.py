@@ -90,6 +90,35 @@ async def test_an_add_that_ends_the_connection_fails_alone() -> None:
             assert ((await small.counts()).waiting, (await large.counts()).waiting) == (added, 0)
 
 
+async def test_a_queue_that_only_reads_keeps_no_other_from_the_master() -> None:
+    """It has connected while the server was a replica, which the queue that adds has been refused by."""
+    with RedisServer() as server:
+        server.execute("REPLICAOF", "127.0.0.1", "1")
+        async with (
+            Queue("adds", redis_url=server.url, timeout_s=20) as adds,
+            Queue("reads", redis_url=server.url, timeout_s=20) as reads,
+        ):
+            added = asyncio.ensure_future(adds.add("send"))
+            await eventually(lambda: b"errorstat_READONLY" in server.ask("INFO", "errorstats"))
+            await reads.counts()
+            server.execute("REPLICAOF", "NO", "ONE")
+            await added
+            assert (await adds.counts()).waiting == 1
+            await reads.counts()
+
+
+async def test_the_last_queue_that_is_closed_ends_the_connection_of_collected_ones(
+    server: RedisServer, redis_url: str
+) -> None:
+    async with opened(1, redis_url) as queues:
+        await queues[0].counts()
+        for _ in range(3):
+            await Queue("orders", redis_url=redis_url).counts()
+        gc.collect()
+        assert len(connections(server)) == 1
+    await eventually(lambda: connections(server) == [])
+
+
 async def test_bulks_of_large_jobs_of_several_queues_are_added_once(redis_url: str) -> None:
     """WATCH is one of the connection: the queues take turns with transactions."""
     async with opened(3, redis_url) as queues:

@@ -260,7 +260,7 @@ class Connection:
         socket, self.socket = self.socket, None
         if socket is not None and self._sockets is not None:
             self.writes_before += socket.writes
-            self._sockets.leave(socket, partial(socket.retire if retire else socket.drop, reason))
+            self._sockets.leave(socket, self, partial(socket.retire if retire else socket.drop, reason))
 
     def _is_steady(self) -> bool:
         return asyncio.get_running_loop().time() - self._opened_at >= STEADY_S
@@ -309,10 +309,11 @@ class Connection:
                 raise Redirected(f"{endpoint.address} is no longer the right server")
             self._waiting.reschedule(self.make_deadline(CONNECT_TIMEOUT_S))
             if (socket := sockets.find(endpoint)) is not None:
-                await self._check_server(socket, endpoint)
+                with sockets.checking(socket):
+                    await self._check_server(socket, endpoint)
             else:
                 socket = await self._open_socket(endpoint, sockets)
-            sockets.join(endpoint, socket)
+            sockets.join(endpoint, socket, self)
         return socket
 
     async def _open_socket(self, endpoint: Endpoint, sockets: SharedSockets) -> Socket:

@@ -2,8 +2,8 @@
 
 All queues of a process that have the same URL and options share one in each event loop. A Connection opens, follows the
 master and gives up by itself; what it shares is the socket. One connection at a time opens a socket to an address, and
-the others use it then. The last one that leaves a socket ends it. A connection that shares with no other has sockets of
-its own.
+the others use it then. The last one that leaves a socket ends it; one that was collected as garbage has left. A
+connection that shares with no other has sockets of its own.
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections import Counter
-from collections.abc import Callable, Hashable
-from weakref import WeakValueDictionary
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
+from weakref import WeakSet, WeakValueDictionary
 
+from ..errors import ChasquiError
 from .credentials import Login, keep_authenticated
 from .endpoint import Endpoint
 from .socket import Socket
@@ -27,7 +28,7 @@ class SharedSockets:
         self._loop = loop  # kept: the number of a loop that lives belongs to no other
         self._turns: dict[str, asyncio.Lock] = {}
         self._sockets: dict[str, Socket] = {}  # by address
-        self._users: Counter[Socket] = Counter()
+        self._users: dict[Socket, WeakSet[object]] = {}
         self._renewals: dict[Socket, asyncio.Task[None]] = {}  # of credentials that end
 
     def turn(self, endpoint: Endpoint) -> asyncio.Lock:
@@ -39,9 +40,25 @@ class SharedSockets:
         socket = self._sockets.get(endpoint.address)
         return socket if socket is not None and socket.lost is None else None
 
-    def join(self, endpoint: Endpoint, socket: Socket) -> None:
+    def join(self, endpoint: Endpoint, socket: Socket, user: object) -> None:
         self._sockets[endpoint.address] = socket
-        self._users[socket] += 1
+        self._users.setdefault(socket, WeakSet()).add(user)
+
+    @contextmanager
+    def checking(self, socket: Socket) -> Iterator[None]:
+        """If the check inside fails, the next attempt opens another socket. Those that only read keep this one.
+
+        It may lead to a former master, or to a server that has become the master since.
+        """
+        try:
+            yield
+        except ChasquiError:
+            self._forget(socket)
+            raise
+
+    def _forget(self, socket: Socket) -> None:
+        for address in [address for address, one in self._sockets.items() if one is socket]:
+            del self._sockets[address]
 
     def renew_credentials(self, endpoint: Endpoint, socket: Socket, login: Login) -> None:
         """Has the socket log in again before its credentials end, if it is known when they do."""
@@ -49,14 +66,14 @@ class SharedSockets:
             renewal = keep_authenticated(socket, endpoint.credentials, login.lasts_s)
             self._renewals[socket] = self._loop.create_task(renewal)
 
-    def leave(self, socket: Socket, end: Callable[[], None]) -> None:
+    def leave(self, socket: Socket, user: object, end: Callable[[], None]) -> None:
         """Calls `end` if no other connection uses the socket."""
-        self._users[socket] -= 1
-        if self._users[socket] > 0:
+        users = self._users[socket]
+        users.discard(user)
+        if users:
             return
         del self._users[socket]
-        for address in [address for address, one in self._sockets.items() if one is socket]:
-            del self._sockets[address]
+        self._forget(socket)
         if (renewal := self._renewals.pop(socket, None)) is not None:
             renewal.cancel()
         end()
