@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import pytest
 import redis
 
 from pychasqui._core.limits import MAX_REGISTERED, MAX_WORKER_LEASE_MS, REGISTERED_MS
@@ -691,3 +692,8 @@ def _taken(reply: list[Any]) -> list[Taken]:
         )
         for entry_id, fields, number in reply
     ]
+
+
+def refused(command: str) -> pytest.RaisesExc[redis.ResponseError]:
+    """What a script raises for a user who may not run this command. Redis 7.0 does not name the command."""
+    return pytest.raises(redis.ResponseError, match=rf"{command}|can't run this command")

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import suppress
 
 import pytest
 import redis
 
 from pychasqui._wire.member import join_member
-from tests.scripts.group import HOUR_MS, KEPT_MS, KEYS, Group, Wanted, index_key, official_unique_key, unique_key
+from tests.scripts.group import (
+    HOUR_MS,
+    KEPT_MS,
+    KEYS,
+    Group,
+    Wanted,
+    index_key,
+    official_unique_key,
+    refused,
+    unique_key,
+)
 
 ULID = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
 
@@ -33,7 +44,10 @@ class TestBytes:
 class TestNarrowUser:
     def test_a_user_who_may_not_read_the_index_gets_an_error(self, group: Group) -> None:
         delay(group, "job")
-        with group.as_user("+@all", "-mget", "~*", "&*") as narrow, pytest.raises(redis.ResponseError, match="mget"):
+        with (
+            group.as_user("+@all", "-mget", "~*", "&*") as narrow,
+            refused("mget"),
+        ):
             narrow.move_delayed("cancel", "job")
         assert list(group.delayed) == [member("job")]
 
@@ -42,7 +56,7 @@ class TestNarrowUser:
         before = group.delayed, group.client.pttl(index_key("job"))
         with group.as_user("+@all", "-zadd", "~*", "&*") as narrow:
             assert narrow.move_delayed("postpone", "job", delay_ms=9 * HOUR_MS) == []
-            assert "zadd" in narrow.refusal
+            assert re.search("zadd|can't run this command", narrow.refusal)
         assert group.delayed == before[0]
         assert group.client.pttl(index_key("job")) <= before[1]
 
