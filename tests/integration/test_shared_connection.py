@@ -162,6 +162,33 @@ async def test_credentials_are_renewed_after_the_queue_that_logged_in_is_closed(
         await queues[1].counts()
 
 
+async def test_each_add_gets_its_own_reply_after_refused_credentials() -> None:
+    """Redis 8 sends no reply if it refuses AUTH behind other commands that it has read at once."""
+    adds: list[asyncio.Future[Any]] = []
+    asked = 0
+
+    async def provide() -> tuple[str | None, str, float]:
+        nonlocal asked
+        asked += 1
+        if asked == 2:
+            server.execute("ACL", "SETUSER", "ann", "resetpass", ">second")
+            server.pause()  # so that it reads AUTH and the adds before and behind it at once
+            adds.extend(asyncio.ensure_future(queue.add_bulk([{"name": "send"}] * 5)) for queue in queues)
+            await asyncio.sleep(0)
+            adds.extend(asyncio.ensure_future(queue.add_bulk([{"name": "send"}] * 2)) for queue in queues)
+            asyncio.get_running_loop().call_later(0.05, server.resume)
+        return "ann", "first" if asked < 3 else "second", 0.1 if asked == 1 else 60.0
+
+    with RedisServer() as server:
+        server.execute("ACL", "SETUSER", "ann", "on", ">first", "~*", "&*", "+@all")
+        async with opened(3, server.url, credential_provider=provide) as queues:
+            for queue in queues:
+                await queue.add("send")
+            await eventually(lambda: len(adds) == 6)
+            await asyncio.gather(*adds)
+            assert [(await queue.counts()).waiting for queue in queues] == [8] * 3
+
+
 def test_synchronous_queues_of_all_threads_share_one(server: RedisServer, redis_url: str) -> None:
     queues = [SyncQueue(f"q-{uuid4().hex[:12]}", redis_url=redis_url) for _ in range(10)]
     for queue in queues:

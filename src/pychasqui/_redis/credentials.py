@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any, NamedTuple, Protocol
 
-from ..errors import AuthenticationFailed, ChasquiError, InvalidType
+from ..errors import AuthenticationFailed, ChasquiError, ConnectionLost, InvalidType
 from .socket import Socket, pack
 from .url import Secret
 
@@ -103,10 +103,29 @@ async def keep_authenticated(socket: Socket, ask: Callable[[], Awaitable[Login]]
                 await asyncio.sleep(max((ends_at - loop.time()) / 4, EARLIEST_RENEWAL_S))
         if login is None or (words := login.auth_words()) is None:
             return
-        with suppress(ChasquiError):
-            # No deadline: it waits behind a read that blocks, and has no caller.
-            await socket.ask(pack(*words), float("inf"))
+        await _authenticate_again(socket, words)
         lasts_s = login.lasts_s
+
+
+async def _authenticate_again(socket: Socket, words: list[str]) -> None:
+    """Sends AUTH on a live socket, and ends the socket unless the reply is OK.
+
+    Redis 8 sends no reply if it refuses AUTH behind other commands that it has read at once: each later reply would
+    reach the wrong caller. So HELLO follows, whose reply is never OK, and takes the place of that reply.
+    """
+    answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def check_reply(reply: Any) -> None:
+        if reply != b"OK":
+            why = reply if isinstance(reply, ChasquiError) else "AUTH was refused without a reply"
+            socket.drop(ConnectionLost(f"connecting to the server again: {why}"))
+        if not answered.done():
+            answered.set_result(None)
+
+    # No deadlines: they wait behind a read that blocks, and have no caller.
+    socket.send(pack(*words), float("inf"), check_reply)
+    socket.send(pack("HELLO"), float("inf"), lambda _: None)
+    await answered
 
 
 async def _call_provider(provider: Any, address: str | None) -> Any:
