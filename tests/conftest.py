@@ -53,6 +53,11 @@ def pytest_unconfigure(config: pytest.Config) -> None:
         temporary.remove_folder(config)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if few_rights.IS_ON:
+        few_rights.leave_out_marked(items)
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
     """Collects without the garbage collector: nearly all that is made here stays until the end."""
@@ -111,9 +116,9 @@ def redis_url(server: RedisServer) -> str:
 @pytest.fixture(autouse=few_rights.IS_ON)
 def _no_refusals(request: pytest.FixtureRequest) -> Iterator[None]:
     """The users of the suite are refused nothing."""
+    server = request.getfixturevalue("server") if "server" in request.fixturenames else None
     yield
-    if "server" in request.fixturenames:
-        assert few_rights.refusals(request.getfixturevalue("server")) == []
+    assert few_rights.find_refusals(server) == []
 
 
 @pytest.fixture

@@ -223,6 +223,7 @@ class TestWrongUrls:
         assert "no node of the cluster answers" in said
         assert "check the addresses" in said
 
+    @pytest.mark.needs_all_rights("users of a server that is no node may not ask for its slots")
     async def test_a_server_that_is_no_node(self, server: RedisServer) -> None:
         said = await self.refused(f"redis+cluster://127.0.0.1:{server.port}")
         assert f"is no node of a cluster: use redis://127.0.0.1:{server.port}" in said

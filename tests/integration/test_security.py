@@ -37,7 +37,7 @@ class TestAnswers:
         rng, wrong, right, cancelled = random.Random(1), 0, 0, 0
 
         async def ask(tag: str) -> bytes:
-            answer: bytes = await call("ECHO", tag)
+            answer: bytes = await call("EVAL", "return ARGV[1]", 0, tag)
             return answer
 
         for start in range(0, CALLS, 50):

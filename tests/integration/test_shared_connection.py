@@ -143,7 +143,9 @@ async def test_queues_with_another_time_or_other_credentials_have_their_own(
         assert len(connections(server)) == 3
 
 
-async def test_credentials_are_renewed_after_the_queue_that_logged_in_is_closed(redis_url: str) -> None:
+async def test_credentials_are_renewed_after_the_queue_that_logged_in_is_closed(
+    server: RedisServer, redis_url: str
+) -> None:
     asked = 0
 
     async def provide() -> tuple[str | None, str, float]:
@@ -151,8 +153,7 @@ async def test_credentials_are_renewed_after_the_queue_that_logged_in_is_closed(
         asked += 1
         return "ann", "first", 0.2
 
-    async with Queue("users", redis_url=redis_url) as users:
-        await users._loop_session().broker.call("ACL", "SETUSER", "ann", "on", ">first", "~*", "&*", "+@all")
+    server.execute("ACL", "SETUSER", "ann", "on", ">first", "~*", "&*", "+@all")
     async with opened(2, redis_url, credential_provider=provide) as queues:
         await queues[0].counts()
         await queues[1].counts()
