@@ -188,14 +188,15 @@ class ReplyError(RedisTrouble):
     def __init__(self, message: str) -> None:
         text, message = printable(message, MAX_REPLY_CHARS), message[:10_000]
         self.code = message.partition(" ")[0]
-        if self.code == "ERR" and ": -" in message:  # Redis 6.2 wraps the error of a command inside a script
+        if self.code in ("ERR", "@user_script:") and ": -" in message:  # Redis 6.2 wraps errors inside a script
             self.code = message.rpartition(": -")[2].partition(" ")[0]
         self.code = printable(self.code, 50)
+        remedy = ""
         if self.code == "NOPERM" or any(words in message[:100] for words in _REFUSED_IN_SCRIPT):
-            text += "; chasqui doctor --acl prints the rights that a user needs"
+            remedy = "; chasqui doctor --acl prints the rights that a user needs"
         elif message.startswith(_UNKNOWN_COMMAND):
-            text += "; the service has removed or renamed it, and how-to/managed-services says what needs it"
-        super().__init__(text)
+            remedy = "; the service has removed or renamed it, and how-to/managed-services says what needs it"
+        super().__init__(text if text.endswith(remedy) else text + remedy)  # an error may be made of another's text
 
 
 class UnrecoverableError(RuntimeError):

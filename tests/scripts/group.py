@@ -175,6 +175,11 @@ class Group:
         server = self.client.info("server")
         return "valkey_version" in server or parse_version(server["redis_version"]) >= (7, 0)
 
+    @property
+    def can_ask_for_rights(self) -> bool:
+        """Whether a script can ask what its user may do."""
+        return self.has_read_rights  # both came with Redis 7.0
+
     @contextmanager
     def as_user(self, *rules: str) -> Iterator[Group]:
         """The same group, called by a user with these rules only."""

@@ -906,6 +906,8 @@ class TestNarrowUser:
             assert narrow.add_with_options(*jobs) == "nn"
 
     def test_a_user_without_xadd_delays_one_job_and_none_of_two_if_the_other_is_due(self, group: Group) -> None:
+        if not group.can_ask_for_rights:
+            pytest.skip("Redis 6.2 cannot be asked what a user may do")
         jobs = (Wanted("", b"1", "1", LATER), Wanted("", b"2", "2"))
         with group.as_user("allkeys", "+@all", "-xadd") as narrow:
             with pytest.raises(redis.ResponseError, match=r"NOPERM|no permissions"):

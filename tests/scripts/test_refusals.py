@@ -108,7 +108,10 @@ def _known(scenario: Scenario, refusal: Refusal, facts: Facts) -> Facts:
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=str)
 def test_no_refusal_loses_doubles_or_halves_a_job(group: Group, scenario: Scenario) -> None:
-    assert wrongs_of(scenario, group.client) == []
+    wrongs = wrongs_of(scenario, group.client)
+    if not group.has_read_rights:  # Redis 6.2 also claims entries that are deleted; the ack of those may be refused
+        wrongs = [wrong for wrong in wrongs if "a pending entry without fields" not in wrong]
+    assert wrongs == []
 
 
 def test_every_script_has_a_scenario() -> None:

@@ -60,8 +60,15 @@ def test_a_refusal_has_one_remedy(answer: str, action: ErrorAction) -> None:
 
 @pytest.mark.parametrize(("answer", "action"), [pair for pair in ANSWERS if not pair[0].startswith("ERR") and pair[0]])
 def test_an_error_inside_a_script_of_redis_6_2_is_judged_by_its_own_code(answer: str, action: ErrorAction) -> None:
-    wrapped = f"ERR Error running script (call to f_0123abcd): @user_script:27: @user_script: 27: -{answer}"
-    assert action_for(ReplyError(wrapped)) is action
+    caught = f"@user_script: 27: -{answer}"  # by pcall, and returned
+    assert action_for(ReplyError(caught)) is action
+    assert action_for(ReplyError(f"ERR Error running script (call to f_0123abcd): @user_script:27: {caught}")) is action
+
+
+def test_an_error_that_is_made_of_another_one_names_the_remedy_once() -> None:
+    error = ReplyError("ERR unknown command 'EVAL', with args beginning with:")
+    assert str(ReplyError(str(error))) == str(error)
+    assert str(error).count("how-to/managed-services") == 1
 
 
 @pytest.mark.parametrize(("answer", "action"), ANSWERS)
