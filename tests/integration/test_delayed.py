@@ -201,7 +201,7 @@ class TestPromotion:
     ) -> None:
         first, second = RecordingHandler(), RecordingHandler()
         async with make_worker(first):
-            await queue.add("later", 1, delay_ms=400)
+            await queue.add("later", 1, delay_ms=1500)
         assert (first.data, await delayed.count()) == ([], 1)
         async with make_worker(second):
             await eventually(lambda: second.data == [1])

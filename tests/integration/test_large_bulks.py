@@ -142,11 +142,11 @@ print(before, pages_of_a_batch())
 class TestMemory:
     @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc gives freed memory back so eagerly")
     def test_a_batch_takes_the_memory_of_the_last(self) -> None:
-        """Without that, each batch takes all its pages from the system: 250 of them."""
+        """Without that, each batch takes its pages from the system."""
         arguments = [sys.executable, "-c", PAGES_OF_A_BATCH]
         printed = subprocess.run(arguments, check=True, capture_output=True, text=True, timeout=60).stdout
         before, after = map(int, printed.split())
-        assert before > 100
+        assert before > 40  # 250 with Python 3.11, 54 with 3.12
         assert after < 20
 
     async def test_a_producer_of_large_jobs_keeps_its_memory(self, queue: Queue, stream: Stream) -> None:

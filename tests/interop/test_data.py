@@ -133,7 +133,7 @@ class TestWeAddTheyRun:
                 size -= 1
         await official.work()
         try:
-            await eventually(lambda: official.runs, timeout=0.5)
+            await eventually(lambda: official.runs)
         finally:
             await wire.clear()
 
