@@ -118,6 +118,7 @@ class TestWrongUrls:
         assert "no Sentinel knows a master 'other'" in said
         assert "SENTINEL MASTERS" in said
 
+    @pytest.mark.needs_all_rights("no user of a server may do what a Sentinel is asked for")
     async def test_a_server_in_the_place_of_a_sentinel(self, sentinels: SentinelServers) -> None:
         port = sentinels.servers[0].port
         said = await self.refused(f"redis+sentinel://127.0.0.1:{port}/{MASTER_NAME}")
