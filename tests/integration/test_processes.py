@@ -481,7 +481,8 @@ class TestSignals:
     ) -> None:
         """Python drops what a child is sent before os.fork() returns there. A pool of processes hung by that."""
         program = """
-            import signal
+            import signal, warnings
+            warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 warns about forks beside threads
             async def handle(job):
                 pass
             def end_child():
