@@ -106,8 +106,8 @@ class TestWaiting:
     async def test_a_promoted_job_is_found(self, queue: Queue) -> None:
         job = await queue.add("mail", delay_ms=3_600_000)
         await queue.add_bulk([{"name": "other"}] * 100)
+        await queue.pause()
         async with Worker(queue.name, lambda job: None, redis_url=queue_url(queue)) as worker:
-            await queue.pause()
             await queue.run_now(job.id)
             status = await state_of(queue, job.id, "waiting")
             assert status.ahead is not None
