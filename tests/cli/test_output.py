@@ -23,7 +23,7 @@ from pychasqui.cli.values import (
     format_span,
     format_value_for_pipe,
     format_value_for_terminal,
-    make_time_fields,
+    make_iso_and_ms_fields,
     to_jsonable,
 )
 from tests.cli.conftest import COMMAND, Finished
@@ -88,7 +88,7 @@ def test_data_that_json_does_not_have_is_replaced() -> None:
 
 
 def test_a_time_in_json_is_there_as_text_and_as_a_number() -> None:
-    assert make_time_fields(due_at=0, gone_at=None) == {
+    assert make_iso_and_ms_fields(due_at=0, gone_at=None) == {
         "due_at": "1970-01-01T00:00:00.000Z",
         "due_at_ms": 0,
         "gone_at": None,

@@ -14,7 +14,7 @@ import pytest
 import redis.asyncio
 
 from pychasqui import AddUnknown, ConnectionLost, Job, Queue, QueueFull, RedisTrouble
-from pychasqui._redis.adding import Adds, AddSession
+from pychasqui._redis.adding import AddBroker, AddSession
 from pychasqui._redis.keys import Keys
 from pychasqui._redis.socket import Socket
 from tests.support.fake_server import FakeServer, redis_that_says
@@ -235,13 +235,13 @@ class TestServer:
         """It is no longer known whether it was added."""
         async with Queue(queue_name, redis_url=proxy.url) as queue:
             await queue.add("send", 1)
-            session = queue._loop_session().sender._adder._adds.session()
+            session = queue._loop_session().sender._adder._add_broker.session_of_live_socket()
             assert session is not None
             if not session.remembers_numbers:
                 pytest.skip("this server remembers no numbers: the ledger does, whichever server it is on")
             begin = AddSession.__init__
 
-            def begin_forgetful(self: AddSession, adds: Adds, socket: Socket) -> None:
+            def begin_forgetful(self: AddSession, adds: AddBroker, socket: Socket) -> None:
                 begin(self, adds, socket)
                 self.remembers_numbers = False
 

@@ -84,7 +84,7 @@ class FakeHoldings:
     """Holds what the test says."""
 
     def __init__(self, held: Callable[[], dict[bytes, int]]) -> None:
-        self.held_deliveries_by_entry = held
+        self.held_delivery_numbers = held
         self.running: list[Delivery | None] = [None]
 
     def running_jobs(self) -> list[Delivery]:

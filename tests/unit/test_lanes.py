@@ -138,7 +138,7 @@ class TestRunning:
         async with running(lambda _: asyncio.sleep(60)) as record:
             record.lanes.offer([job(1), job(2, deliveries=2)])
             await eventually(lambda: len(record.holdings.running_jobs()) == 1, every=0.001)
-            assert record.holdings.held_deliveries_by_entry() == {b"1-0": 1, b"2-0": 3}
+            assert record.holdings.held_delivery_numbers() == {b"1-0": 1, b"2-0": 3}
             assert (record.lanes.free, record.lanes.waiting) == (-1, 1)
 
     async def test_unstarted_jobs_can_be_taken_back(self) -> None:
@@ -146,7 +146,7 @@ class TestRunning:
             record.lanes.offer([job(1), job(2), job(3)])
             await eventually(lambda: len(record.holdings.running_jobs()) == 1, every=0.001)
             assert [unstarted.data for unstarted in record.lanes.take_unstarted()] == [2, 3]
-            assert list(record.holdings.held_deliveries_by_entry()) == [b"1-0"]
+            assert list(record.holdings.held_delivery_numbers()) == [b"1-0"]
 
     async def test_handlers_that_never_await_let_the_loop_turn(self) -> None:
         async def handler(_: Delivery) -> None:
@@ -255,7 +255,7 @@ class TestLoneJob:
         async with running(handler) as record:
             record.lanes.offer([job(1)])
             assert begun == [1]
-            assert list(record.holdings.held_deliveries_by_entry()) == [b"1-0"]
+            assert list(record.holdings.held_delivery_numbers()) == [b"1-0"]
             assert (record.lanes.free, record.lanes.waiting, record.done) == (0, 0, [])
             await eventually(lambda: record.done == [1], every=0.001)
 
@@ -269,7 +269,7 @@ class TestLoneJob:
                 record.lanes.offer([job(number)])
             assert record.done == [one.data for one in started] == [0, 1, 2]
             assert all(0 < one.started_at <= one.ended_at for one in started)
-            assert (record.lanes.free, record.lanes.finished, record.holdings.held_deliveries_by_entry()) == (1, 3, {})
+            assert (record.lanes.free, record.lanes.finished, record.holdings.held_delivery_numbers()) == (1, 3, {})
             async with asyncio.timeout(PATIENCE_S):
                 await record.lanes.wait_until_all_ran()
 
@@ -312,7 +312,7 @@ class TestLoneJob:
             await eventually(lambda: len(record.failed) == 1, every=0.001)
             number, error = record.failed[0]
             assert (number, type(error), error.args) == (1, LookupError, (1,))
-            assert record.holdings.held_deliveries_by_entry() == {}
+            assert record.holdings.held_delivery_numbers() == {}
 
     async def test_a_lone_job_is_cancelled_by_a_stop_before_its_lane_is_awake(self) -> None:
         seen: list[type[BaseException]] = []
@@ -579,7 +579,7 @@ class TestLease:
             await asyncio.sleep(0.02)
             assert record.holdings.running_jobs() == []
             assert record.done == []
-            assert list(record.holdings.held_deliveries_by_entry()) == [b"1-0"]
+            assert list(record.holdings.held_delivery_numbers()) == [b"1-0"]
 
     async def test_waiting_jobs_are_started_when_the_lease_begins_again(self) -> None:
         async with running(succeed) as record:
@@ -591,7 +591,7 @@ class TestLease:
             record.lanes.resume_after_lapse()
             await eventually(lambda: record.lanes.finished == 2, every=0.001)
             assert record.done == [1, 2]
-            assert record.holdings.held_deliveries_by_entry() == {}
+            assert record.holdings.held_delivery_numbers() == {}
 
     async def test_a_job_that_is_lost_is_not_started(self) -> None:
         async with running(succeed) as record:
@@ -600,7 +600,7 @@ class TestLease:
             assert record.lanes.drop_lost_jobs({b"2-0"})
             record.lease.renew(monotonic() + 60)
             record.lanes.resume_after_lapse()
-            await eventually(lambda: record.holdings.held_deliveries_by_entry() == {}, every=0.001)
+            await eventually(lambda: record.holdings.held_delivery_numbers() == {}, every=0.001)
             assert record.done == [1, 3]
 
     def test_a_large_job_that_goes_back_to_the_inbox_is_held_all_the_time(self) -> None:
@@ -615,7 +615,7 @@ class TestLease:
                 return super().copy()
 
         holdings.running = Lane([job(1)])
-        assert list(holdings.held_deliveries_by_entry()) == [b"1-0"]
+        assert list(holdings.held_delivery_numbers()) == [b"1-0"]
 
     async def test_a_job_is_never_out_of_sight_of_the_heartbeats_thread(self) -> None:
         """The thread may look between any two steps, and an entry that it does not see counts as not held."""
@@ -627,12 +627,12 @@ class TestLease:
 
             def popleft(self) -> Delivery:
                 taken = super().popleft()
-                unseen.extend({taken.entry_id} - record.holdings.held_deliveries_by_entry().keys())
+                unseen.extend({taken.entry_id} - record.holdings.held_delivery_numbers().keys())
                 return taken
 
             def remove(self, value: Delivery) -> None:
                 super().remove(value)
-                unseen.extend({b"1-0", b"4-0"} - record.holdings.held_deliveries_by_entry().keys())
+                unseen.extend({b"1-0", b"4-0"} - record.holdings.held_delivery_numbers().keys())
 
             def clear(self) -> None:
                 super().clear()
@@ -730,14 +730,14 @@ class TestLateDecoding:
         async with running(succeed) as lanes:
             lanes.lanes.offer([self.undecoded(0), job(1)])
             await eventually(lambda: lanes.done == [1], every=0.001)
-            assert (lanes.lanes.free, lanes.holdings.held_deliveries_by_entry()) == (1, {})
+            assert (lanes.lanes.free, lanes.holdings.held_delivery_numbers()) == (1, {})
 
     async def test_a_job_is_held_while_it_is_decoded(self) -> None:
         async with running(succeed) as lanes:
             lanes.decoding.clear()
             lanes.lanes.offer([self.undecoded(7)])
             await eventually(lambda: lanes.lanes.waiting == 0, every=0.001)
-            assert lanes.holdings.held_deliveries_by_entry() == {b"7-0": 1}
+            assert lanes.holdings.held_delivery_numbers() == {b"7-0": 1}
             assert lanes.lanes.free == 0
             lanes.decoding.set()
             await eventually(lambda: lanes.done == [7], every=0.001)
@@ -751,7 +751,7 @@ class TestLateDecoding:
             lanes.decoding.set()
             lanes.lanes.offer([job(8)])
             await eventually(lambda: lanes.done == [8], every=0.001)
-            assert lanes.holdings.held_deliveries_by_entry() == {}
+            assert lanes.holdings.held_delivery_numbers() == {}
 
     async def test_a_job_whose_lease_is_over_by_then_waits_until_the_renewal(self) -> None:
         async with running(succeed) as lanes:
@@ -761,7 +761,7 @@ class TestLateDecoding:
             lanes.lease.renew(0.0)
             lanes.decoding.set()
             await eventually(lambda: lanes.lanes.waiting == 1, every=0.001)
-            assert (lanes.done, lanes.holdings.held_deliveries_by_entry()) == ([], {b"7-0": 1})
+            assert (lanes.done, lanes.holdings.held_delivery_numbers()) == ([], {b"7-0": 1})
             lanes.lease.renew(float("inf"))
             lanes.lanes.resume_after_lapse()
             await eventually(lambda: lanes.done == [7], every=0.001)

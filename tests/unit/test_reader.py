@@ -86,7 +86,7 @@ class FakeLanes:
     def numbers(self) -> list[int]:
         return [job.data for job in self.jobs]
 
-    def held_deliveries_by_entry(self) -> dict[bytes, int]:
+    def held_delivery_numbers(self) -> dict[bytes, int]:
         return {job.entry_id: job.number for job in self.jobs}
 
     def unsettled_count(self) -> int:
@@ -302,7 +302,7 @@ class TestAttempts:
         bench.intake.put_claimed_entries([claimed(2, deliveries=2)])
         bench.redis.pages = [[claimed(3, deliveries=4)]]
         await bench.orphans.adopt_orphans()
-        assert bench.lanes.held_deliveries_by_entry() == {b"1-0": 1, b"2-0": 3, b"3-0": 4}
+        assert bench.lanes.held_delivery_numbers() == {b"1-0": 1, b"2-0": 3, b"3-0": 4}
 
     def test_earlier_deliveries_count_as_runs(self) -> None:
         bench = ReaderBench(max_attempts=9)
@@ -789,8 +789,8 @@ class TestHeldEntries:
         bench = ReaderBench()
         await bench.read([entry(9)], [entry(10)])
         asked: list[int] = []
-        held = bench.lanes.held_deliveries_by_entry
-        bench.lanes.held_deliveries_by_entry = lambda: asked.append(1) or held()  # type: ignore[func-returns-value, method-assign]
+        held = bench.lanes.held_delivery_numbers
+        bench.lanes.held_delivery_numbers = lambda: asked.append(1) or held()  # type: ignore[func-returns-value, method-assign]
         bench.intake.put_new_entries_and_wake([entry(11)])
         assert asked == []  # no held entry can be among entries that arrive in order
         bench.intake.put_new_entries_and_wake([entry(10)])

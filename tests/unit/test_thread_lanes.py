@@ -168,7 +168,7 @@ class TestRunning:
 
         def watch() -> None:  # as the heartbeat's thread
             while not is_over.wait(0.0005):
-                held = bench.shared.holdings.held_deliveries_by_entry()
+                held = bench.shared.holdings.held_delivery_numbers()
                 unseen.extend(n for n in range(2000) if b"%d-0" % n not in held and n not in bench.done)
 
         bench.lanes.put_into_inbox([job(number) for number in range(2000)])
@@ -181,7 +181,7 @@ class TestRunning:
         assert sorted(bench.done) == list(range(2000))
         assert sorted(bench.started) == list(range(2000))
         assert unseen == []
-        assert bench.shared.holdings.held_deliveries_by_entry() == {}
+        assert bench.shared.holdings.held_delivery_numbers() == {}
 
     async def test_a_job_that_fails_is_reported_after_its_start(self, make: MakeBench) -> None:
         def fail(number: int) -> None:

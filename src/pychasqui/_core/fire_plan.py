@@ -9,6 +9,7 @@ is fired however late.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from ..errors import InvalidType
 from .checks import check_int
@@ -69,6 +70,11 @@ class FirePlan:
     given_up: int = 0  # windows past the cap of fire-all, counted up to MAX_FIRES
 
 
+class _AllowedFires(NamedTuple):
+    fires_ms: tuple[int, ...]
+    may_go_on: bool  # the limit allows more of them
+
+
 def plan_fires(
     spec: RepeatSpec, due_ms: int, *, fired: int, now_ms: int, grace_ms: int = GRACE_MS, made_up: int | None = None
 ) -> FirePlan:
@@ -84,14 +90,14 @@ def plan_fires(
     if is_late or made_up is not None:
         return _plan_missed_fires(spec, due_ms, fired, now_ms, made_up or 0)
     fires = _due_windows(spec, due_ms, now_ms, MAX_FIRES)
-    allowed, may_go_on = _limit_fires(spec, fires, fired)
+    allowed, may_go_on = _find_allowed_fires(spec, fires, fired)
     return FirePlan(allowed, _next_window(spec, fires[-1]) if may_go_on else None)
 
 
 def _plan_missed_fires(spec: RepeatSpec, due_ms: int, fired: int, now_ms: int, made_up: int) -> FirePlan:
     cap = _max_missed_fires_to_make_up(spec.missed_fires) - made_up
     fires = _due_windows(spec, due_ms, now_ms, min(cap, MAX_FIRES)) if cap > 0 else []
-    allowed, may_go_on = _limit_fires(spec, fires, fired)
+    allowed, may_go_on = _find_allowed_fires(spec, fires, fired)
     if not may_go_on:
         return FirePlan(allowed, None, has_missed=True)
     next_missed = _next_window(spec, fires[-1]) if fires else due_ms
@@ -105,12 +111,12 @@ def _plan_missed_fires(spec: RepeatSpec, due_ms: int, fired: int, now_ms: int, m
     return FirePlan(allowed, _first_window_after_now(spec, due_ms, now_ms), has_missed=True, given_up=given_up)
 
 
-def _limit_fires(spec: RepeatSpec, fires: list[int], fired: int) -> tuple[tuple[int, ...], bool]:
-    """Returns the fires within the bounds and the limit, and whether the limit allows more."""
+def _find_allowed_fires(spec: RepeatSpec, fires: list[int], fired: int) -> _AllowedFires:
+    """Returns those of the fires that are within the start, the end and the limit of the repeatable."""
     earliest = spec.start_after_ms or 0
     left = MAX_U64 if spec.limit is None else max(0, spec.limit - fired)
     allowed = tuple(fire for fire in fires if fire >= earliest and _none_if_window_is_past_end(spec, fire))[:left]
-    return allowed, len(allowed) < left
+    return _AllowedFires(allowed, may_go_on=len(allowed) < left)
 
 
 def _max_missed_fires_to_make_up(policy: MissedFiresPolicy) -> int:
@@ -119,9 +125,9 @@ def _max_missed_fires_to_make_up(policy: MissedFiresPolicy) -> int:
     return 1 if policy.kind == "fire-once" else 0
 
 
-def _due_windows(spec: RepeatSpec, due_ms: int, now_ms: int, most: int) -> list[int]:
+def _due_windows(spec: RepeatSpec, due_ms: int, now_ms: int, max_windows: int) -> list[int]:
     fires = [due_ms]
-    while len(fires) < most and (following := _next_window(spec, fires[-1])) is not None and following <= now_ms:
+    while len(fires) < max_windows and (following := _next_window(spec, fires[-1])) is not None and following <= now_ms:
         fires.append(following)
     return fires
 

@@ -43,7 +43,7 @@ class Adder:
         record: Callable[[Record], None] | None = None,
     ) -> None:
         # The ledger lives for longer than anything is sent again.
-        self._adds = broker.make_adds(ledger_ttl_ms=LEDGER_TTL_MS + int(2000 * timeout_s))
+        self._add_broker = broker.make_add_broker(ledger_ttl_ms=LEDGER_TTL_MS + int(2000 * timeout_s))
         self._record = record
         self._max_stream_len = max_stream_len
         self._timeout_s = timeout_s
@@ -85,7 +85,7 @@ class Adder:
         self, loop: asyncio.AbstractEventLoop, envelope: bytes, name: bytes, job_id: str
     ) -> asyncio.Future[str] | None:
         """With nothing on its way there is nothing to wait for, not even the end of the turn."""
-        session = self._adds.session()
+        session = self._add_broker.session_of_live_socket()
         if session is None:
             return None
         # hot: what the server needs comes first, what we need to remember while it is at work
@@ -134,9 +134,9 @@ class Adder:
         if self._recovery is not None:
             self._recovery.cancel()
             await asyncio.wait({self._recovery})
-        if self._number and self._adds.session() is not None:
+        if self._number and self._add_broker.session_of_live_socket() is not None:
             with suppress(RedisTrouble):  # its TTL ends it
-                await self._adds.delete_ledger()
+                await self._add_broker.delete_ledger()
 
     def _unanswered_batches(self) -> list[AddBatch]:
         gathering = [self._gathering] if self._gathering is not None else []
@@ -159,11 +159,11 @@ class Adder:
 
     def _awaits_transaction(self) -> bool:
         """Whether large jobs can leave without a script in a moment."""
-        session = self._adds.session()
+        session = self._add_broker.session_of_live_socket()
         return session is not None and session.transactions.is_awaited
 
     def _send_batch(self, batch: AddBatch) -> None:
-        session = self._adds.session()
+        session = self._add_broker.session_of_live_socket()
         if session is None:
             self._stuck.append(batch)
             self._start_resending()
@@ -223,7 +223,7 @@ class Adder:
             batch.mark_reply_as_lost()
         action = action_for(error) if isinstance(error, RedisTrouble) else ErrorAction.FATAL
         if action is ErrorAction.NO_SCRIPT:
-            self._adds.forget_scripts()
+            self._add_broker.forget_scripts()
         if action in (ErrorAction.RETRY, ErrorAction.RECONNECT, ErrorAction.REAUTHENTICATE, ErrorAction.NO_SCRIPT):
             self._refusal = error if isinstance(error, ReplyError) else None
             self._stuck.append(batch)
@@ -234,7 +234,7 @@ class Adder:
 
     def _is_sent_by_ledger(self, batch: AddBatch, error: ChasquiError) -> bool:
         """Sends a single job with the ledger, if the server has only refused XADD with a number: it may not know it."""
-        session = self._adds.session()
+        session = self._add_broker.session_of_live_socket()
         if session is None or not batch.is_remembered or batch.is_in_doubt:
             return False
         if not isinstance(error, ReplyError) or error.code != "ERR":
@@ -266,7 +266,7 @@ class Adder:
             await asyncio.sleep(min(self._pause, max(0.0, deadline - asyncio.get_running_loop().time())))
             self._pause = longer_pause_s(self._pause, FIRST_PAUSE_S, LONGEST_RESEND_PAUSE_S)
             try:
-                await self._adds.connect(min(batch.deadline for batch in self._unanswered_batches()))
+                await self._add_broker.connect(min(batch.deadline for batch in self._unanswered_batches()))
             except ConnectionLost as error:
                 self._fail_overdue_batches(error, by=asyncio.get_running_loop().time())
             except ChasquiError as error:  # waiting would not help

@@ -28,7 +28,7 @@ class AwaitedBatch(NamedTuple):
 
 
 class ReplicatedAdder(Adder):
-    """Only for add_all(..., replicas=n). Behind its answer a batch's life goes on: counted in rounds -> settled."""
+    """Only for add_all(..., replicas=n). After its answer a batch goes on: counted in rounds -> completed or failed."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -41,7 +41,7 @@ class ReplicatedAdder(Adder):
         await super().close()
 
     def _complete_batch(self, batch: AddBatch, answer: int | bytes) -> None:
-        session = self._adds.session()
+        session = self._add_broker.session_of_live_socket()
         assert session is not None  # it has just brought the answer
         self._awaiting_replicas.append(AwaitedBatch(batch, answer, session))
         if self._asked is not session:
@@ -49,28 +49,28 @@ class ReplicatedAdder(Adder):
 
     def _request_replica_count(self, session: AddSession) -> None:
         """Begin a round for all batches that this session has brought the answers to."""
-        members = [one for one in self._awaiting_replicas if one.session is session]
-        self._asked = session if members else None
-        if members:
-            left_ms = int(1000 * (min(one.batch.deadline for one in members) - asyncio.get_running_loop().time()))
-            wanted = max(one.batch.replicas for one in members)
+        batches = [one for one in self._awaiting_replicas if one.session is session]
+        self._asked = session if batches else None
+        if batches:
+            left_ms = int(1000 * (min(one.batch.deadline for one in batches) - asyncio.get_running_loop().time()))
+            wanted = max(one.batch.replicas for one in batches)
             session.wait_for_replicas(
-                wanted, max(1, min(left_ms, ROUND_MS)), partial(self._handle_replica_count, session, members)
+                wanted, max(1, min(left_ms, ROUND_MS)), partial(self._complete_fail_or_recount, session, batches)
             )
 
-    def _handle_replica_count(
-        self, session: AddSession, members: list[AwaitedBatch], count: int | ChasquiError
+    def _complete_fail_or_recount(
+        self, session: AddSession, batches: list[AwaitedBatch], replica_count: int | ChasquiError
     ) -> None:
         now = asyncio.get_running_loop().time()
-        for one in members:
+        for one in batches:
             wanted = one.batch.replicas
-            if isinstance(count, ChasquiError):
-                self._fail_batch(one, f"added, but nobody knows whether {wanted} replicas have it: {count}")
-            elif count >= wanted:
+            if isinstance(replica_count, ChasquiError):
+                self._fail_batch(one, f"added, but nobody knows whether {wanted} replicas have it: {replica_count}")
+            elif replica_count >= wanted:
                 self._awaiting_replicas.remove(one)
                 super()._complete_batch(one.batch, one.answer)
             elif now >= one.batch.deadline:
-                reached = f"only {count} of {wanted} replicas have confirmed it in {self._timeout_s} s"
+                reached = f"only {replica_count} of {wanted} replicas have confirmed it in {self._timeout_s} s"
                 self._fail_batch(one, f"added, but {reached}")
         self._request_replica_count(session)
 

@@ -38,21 +38,21 @@ class AddSession:
     Each add is written at once; expect() must follow in the same turn of the loop, with what gets the reply.
     """
 
-    __slots__ = ("_adds", "_due_channel", "expect", "remembers_numbers", "socket", "transactions")
+    __slots__ = ("_broker", "_due_channel", "expect", "remembers_numbers", "socket", "transactions")
 
-    def __init__(self, adds: Adds, socket: Socket) -> None:
-        self._adds = adds
+    def __init__(self, broker: AddBroker, socket: Socket) -> None:
+        self._broker = broker
         self.socket = socket
         self.remembers_numbers = socket.dialect is not None and socket.dialect.idmp
         has_shards = socket.dialect is not None and socket.dialect.has_shards
-        self._due_channel = shard_channel(adds.due_channel) if has_shards else adds.due_channel
-        self.transactions = AddTransactions(socket, *adds.add_keys)
+        self._due_channel = shard_channel(broker.due_channel) if has_shards else broker.due_channel
+        self.transactions = AddTransactions(socket, *broker.add_keys)
         self.expect = socket.expect  # hot: a job that is alone is sent before it is recorded here
 
     def add_numbered(self, number: int, envelope: bytes, name: bytes) -> None:
         """Adds one job under a number that the server itself remembers; only if `remembers_numbers`."""
         # hot: on an idle machine the script takes 40 us longer
-        self.socket.write(self._adds.numbered_add.pack(number, envelope, name))
+        self.socket.write(self._broker.numbered_add.pack(number, envelope, name))
 
     def do_without_numbered_adds(self, error: ReplyError) -> None:
         """Notes that the server refuses XADD with a number, whatever version it says it is: the ledger is used."""
@@ -65,13 +65,13 @@ class AddSession:
 
     def add_one(self, slot: int, number: int, max_stream_len: int, envelope: bytes, name: bytes) -> None:
         """Does what add() does, for a single job."""
-        self._write_add_call((slot, number, self._adds.ledger_ttl_ms, max_stream_len, 1, 1, 1, name, b"", envelope))
+        self._write_add_call((slot, number, self._broker.ledger_ttl_ms, max_stream_len, 1, 1, 1, name, b"", envelope))
 
     def add(
         self, slot: int, number: int, max_stream_len: int, needed: int, envelopes: list[bytes], names: list[bytes]
     ) -> None:
         """Adds a batch of plain jobs, if the stream has room for `needed` of them."""
-        head = (slot, number, self._adds.ledger_ttl_ms, max_stream_len, needed, len(envelopes))
+        head = (slot, number, self._broker.ledger_ttl_ms, max_stream_len, needed, len(envelopes))
         self._write_add_call((*head, *make_add_arguments(envelopes, names)))
 
     def add_large(
@@ -79,12 +79,12 @@ class AddSession:
     ) -> None:
         """Does what add() does, without a script; only if `transactions.is_ready`. None means that nothing was done."""
         record = (slot, f"{number} {len(envelopes)}")
-        self.transactions.add(record, self._adds.ledger_ttl_ms, envelopes, names)
+        self.transactions.add(record, self._broker.ledger_ttl_ms, envelopes, names)
         self.transactions.expect(len(envelopes), deadline, on_reply)
 
     def _write_add_call(self, arguments: tuple[bytes | int, ...]) -> None:
         self.transactions.unwatch()
-        self.socket.write(scripts.ADD.pack(self.socket, self._adds.add_keys, arguments))
+        self.socket.write(scripts.ADD.pack(self.socket, self._broker.add_keys, arguments))
 
     def add_with_options(
         self,
@@ -98,10 +98,10 @@ class AddSession:
         options: list[AddOptions],
     ) -> None:
         """Adds a batch of which some jobs are delayed or the only one of their id."""
-        head = (slot, number, self._adds.ledger_ttl_ms, max_stream_len, needed, self._adds.prefix, INDEX_KEPT_MS)
+        head = (slot, number, self._broker.ledger_ttl_ms, max_stream_len, needed, self._broker.prefix, INDEX_KEPT_MS)
         self.transactions.unwatch()
         arguments = (*head, self._due_channel, *make_add_with_options_arguments(envelopes, names, ids, options))
-        self.socket.write(scripts.ADD_WITH_OPTIONS.pack(self.socket, self._adds.add_with_options_keys, arguments))
+        self.socket.write(scripts.ADD_WITH_OPTIONS.pack(self.socket, self._broker.add_with_options_keys, arguments))
 
     def wait_for_replicas(self, wanted: int, timeout_ms: int, on_count: OnCount) -> None:
         """Asks how many replicas have everything that was written on this socket, for up to `timeout_ms`.
@@ -109,15 +109,15 @@ class AddSession:
         WAIT counts from the socket's last write. A batch that the ledger has seen before is not written again on this
         one, so the ledger itself is: replication keeps the order of writes.
         """
-        ledger, deadline = self._adds.ledger, self._adds.connection.make_deadline()
+        ledger, deadline = self._broker.ledger, self._broker.connection.make_deadline()
         self.socket.send(pack("HSET", ledger, "replicas", wanted), deadline, _ignore_reply)
         self.socket.send(pack("PEXPIRE", ledger, LEDGER_TTL_MS), deadline, _ignore_reply)
         answer = partial(_pass_on_replica_count, on_count)
         self.socket.send(pack("WAIT", wanted, timeout_ms), deadline + timeout_ms / 1000, answer)
 
 
-class Adds:
-    """One producer, over one connection. session() is what it adds through."""
+class AddBroker:
+    """One producer, over one connection. It adds through session_of_live_socket()."""
 
     def __init__(self, connection: Connection, keys: Keys, *, ledger_ttl_ms: int) -> None:
         producer = uuid4().hex
@@ -132,7 +132,7 @@ class Adds:
         self.add_with_options_keys = (keys.stream, self.ledger, keys.delayed)
         self._session: AddSession | None = None
 
-    def session(self) -> AddSession | None:
+    def session_of_live_socket(self) -> AddSession | None:
         """Returns the session of the open socket; None while the connection is lost."""
         socket = self.connection.live_socket()
         if socket is None:

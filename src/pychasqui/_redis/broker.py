@@ -7,7 +7,7 @@ This page has reading, acking, settling and reporting; the parts that it is made
     pending.py   list_pending(), take_over(), claim_idle(), count_delivery(), release_entries() ...
     cancellations.py   cancel(), read_queue_flags(), read_cancellations()
     delayed.py   promote(), move_delayed(), count_delayed(), subscribe_to_due(), publish_due() ...
-    adding.py    a producer's adds, which Broker.make_adds() begins
+    adding.py    a producer's adds, which Broker.make_add_broker() begins
 
 Surfaces of their own, over a Broker: dlq.py, inspector.py, repeatables.py, results.py, events.py.
 
@@ -26,7 +26,7 @@ from typing import Any
 from .._wire.job_log import LINE
 from ..errors import ConnectionLost, ReplyError
 from . import scripts
-from .adding import Adds
+from .adding import AddBroker
 from .cancellations import CancelCalls
 from .command_replies import decode_info_text, read_ackdel_codes, read_group_lag
 from .delayed import INDEX_KEPT_MS, DelayedCalls
@@ -68,9 +68,9 @@ class Broker(PendingCalls, DelayedCalls, CancelCalls):
         """Returns the conversation about another queue, over the same connection unless another node has the queue."""
         return Broker(self._connection.to_node_of_slot(slot_of(keys.prefix)), keys)
 
-    def make_adds(self, *, ledger_ttl_ms: int) -> Adds:
+    def make_add_broker(self, *, ledger_ttl_ms: int) -> AddBroker:
         """A new producer: its numbers and its ledger are its own."""
-        return Adds(self._connection, self._keys, ledger_ttl_ms=ledger_ttl_ms)
+        return AddBroker(self._connection, self._keys, ledger_ttl_ms=ledger_ttl_ms)
 
     # Reading --------------------------------------------------------------------------------------------------------
 

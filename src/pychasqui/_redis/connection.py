@@ -63,9 +63,9 @@ class Connection:
         self.socket: Socket | None = None  # set while connected
         self._destination = destination  # asked before each attempt
         self._endpoint: Endpoint | None = None  # of the socket, or of the attempt
-        self._waiting: asyncio.Timeout | None = None  # of an attempt, or of the pause before it
+        self._attempt_timeout: asyncio.Timeout | None = None  # of an attempt, or of the pause before it
         self._is_outdated = False  # the attempt: another server is the right one by now
-        self._shown = printable  # the address for messages, without secrets
+        self._printable_url = printable  # the address for messages, without secrets
         self._on_down = on_down
         self._on_up = on_up
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -76,9 +76,9 @@ class Connection:
         self._role_check = role_check or RoleCheck()
         self._backoff = GrowingPause()
         self._opened_at = 0.0
-        self._untried: Endpoint | None = None  # the endpoint of the very first attempt
+        self._first_endpoint: Endpoint | None = None  # the endpoint of the very first attempt
         self._is_closed = False
-        self._others: dict[int, Connection] = {}  # to other nodes of a cluster, by slot
+        self._node_connections: dict[int, Connection] = {}  # to other nodes of a cluster, by slot
         self.writes_before = 0
         self.openings = 0  # sockets opened, the first and those after losses
 
@@ -128,7 +128,7 @@ class Connection:
             left = deadline - asyncio.get_running_loop().time()
             done, _ = await asyncio.wait({opening}, timeout=max(left, 0))
             if not done:
-                raise ConnectionLost(f"cannot reach {self._shown} in time: {self._trouble or 'no answer'}")
+                raise ConnectionLost(f"cannot reach {self._printable_url} in time: {self._trouble or 'no answer'}")
             if opening.cancelled():
                 raise Closed("the connection was closed while it was being made")
             if (trouble := opening.result()) is not None:
@@ -149,17 +149,17 @@ class Connection:
         destination = self._destination.to_node_of_slot(slot)
         if destination is None:
             return self
-        if slot not in self._others:
-            self._others[slot] = Connection(
+        if slot not in self._node_connections:
+            self._node_connections[slot] = Connection(
                 destination,
-                printable=self._shown,
+                printable=self._printable_url,
                 timeout_s=self.timeout_s,
                 on_down=self._on_down,
                 on_up=self._on_up,
                 role_check=self._role_check,
                 find_sockets=lambda _: self._bind_to_loop(),
             )
-        return self._others[slot]
+        return self._node_connections[slot]
 
     def to_every_master(self) -> list[Connection]:
         return [self.to_node_of_slot(slot) for slot in self._destination.slot_of_each_master()] or [self]
@@ -172,7 +172,7 @@ class Connection:
     async def close(self) -> None:
         self._is_closed = True
         self._destination.stop_following()
-        for other in self._others.values():
+        for other in self._node_connections.values():
             await other.close()
         if self._opening is not None and not self._opening.done():
             self._opening.cancel()
@@ -201,7 +201,7 @@ class Connection:
             await self._pause_before_retry()
             self._is_outdated = False
             try:
-                async with asyncio.timeout(CONNECT_TIMEOUT_S) as self._waiting:
+                async with asyncio.timeout(CONNECT_TIMEOUT_S) as self._attempt_timeout:
                     socket = await self._find_or_open_socket()
             except Redirected:
                 self._backoff.reset()
@@ -222,14 +222,14 @@ class Connection:
                     return error
                 self._report_failure(error)
             except Exception as error:  # noqa: BLE001  a resolver or a TLS library may raise anything
-                return RedisTrouble(f"cannot connect to {self._shown}: {type(error).__name__}: {error}")
+                return RedisTrouble(f"cannot connect to {self._printable_url}: {type(error).__name__}: {error}")
             else:
                 self._use_socket(socket)
                 return None
 
     async def _pause_before_retry(self) -> None:
         with suppress(TimeoutError):
-            async with asyncio.timeout(None) as self._waiting:
+            async with asyncio.timeout(None) as self._attempt_timeout:
                 await asyncio.sleep(self._backoff.pause_s * random.uniform(0.5, 1.0))
         self._backoff.next_pause_s()
 
@@ -249,25 +249,25 @@ class Connection:
             self._leave_socket(reason, retire=True)
         elif socket is not None:
             socket.drop(reason)
-        elif self._waiting is not None and self._opening is not None and not self._opening.done():
+        elif self._attempt_timeout is not None and self._opening is not None and not self._opening.done():
             self._backoff.reset()
             self._is_outdated = True
             with suppress(RuntimeError):  # it has ended in this turn
-                self._waiting.reschedule(asyncio.get_running_loop().time())
+                self._attempt_timeout.reschedule(asyncio.get_running_loop().time())
 
     def _leave_socket(self, reason: ChasquiError, *, retire: bool = False) -> None:
         """Leaves the socket to the other connections that use it; without any it ends."""
         socket, self.socket = self.socket, None
         if socket is not None and self._sockets is not None:
             self.writes_before += socket.writes
-            self._sockets.leave(socket, self, partial(socket.retire if retire else socket.drop, reason))
+            self._sockets.remove_user(socket, self, partial(socket.retire if retire else socket.drop, reason))
 
     def _is_steady(self) -> bool:
         return asyncio.get_running_loop().time() - self._opened_at >= STEADY_S
 
     async def _diagnose_wrong_protocol(self) -> NotRedis | None:
         """Finds out, after the very first attempt, whether only one of URL and server uses TLS."""
-        endpoint, self._untried = self._untried, None
+        endpoint, self._first_endpoint = self._first_endpoint, None
         return None if endpoint is None else await find_wrong_protocol(endpoint)
 
     def _handle_lost_socket(self, socket: Socket) -> None:
@@ -298,22 +298,22 @@ class Connection:
 
     async def _find_or_open_socket(self) -> Socket:
         """Returns a socket to the server that is the right one now: another connection's, or one that it opens."""
-        assert self._waiting is not None
+        assert self._attempt_timeout is not None
         sockets, self._endpoint = self._bind_to_loop(), None
         endpoint = self._endpoint = await self._destination.find_endpoint(self._leave_wrong_server)
         if not self.openings and self._trouble is None:
-            self._untried = endpoint
-        self._waiting.reschedule(None)  # while another connection opens it, within its own time
-        async with sockets.turn(endpoint):
+            self._first_endpoint = endpoint
+        self._attempt_timeout.reschedule(None)  # while another connection opens it, within its own time
+        async with sockets.opening_lock(endpoint):
             if self._is_outdated:
                 raise Redirected(f"{endpoint.address} is no longer the right server")
-            self._waiting.reschedule(self.make_deadline(CONNECT_TIMEOUT_S))
-            if (socket := sockets.find(endpoint)) is not None:
-                with sockets.checking(socket):
+            self._attempt_timeout.reschedule(self.make_deadline(CONNECT_TIMEOUT_S))
+            if (socket := sockets.find_open_socket(endpoint)) is not None:
+                with sockets.forgetting_if_check_fails(socket):
                     await self._check_server(socket, endpoint)
             else:
                 socket = await self._open_socket(endpoint, sockets)
-            sockets.join(endpoint, socket, self)
+            sockets.add_user(endpoint, socket, self)
         return socket
 
     async def _open_socket(self, endpoint: Endpoint, sockets: SharedSockets) -> Socket:
@@ -321,7 +321,7 @@ class Connection:
         _, socket = await endpoint.open(partial(Socket, asyncio.get_running_loop(), follow_moved))
         try:
             login = await self._wait_for_credentials(endpoint)
-            socket.dialect = await shake_hands(socket, endpoint, login, self._shown)
+            socket.dialect = await shake_hands(socket, endpoint, login, self._printable_url)
             await self._check_server(socket, endpoint)
         except BaseException:
             socket.drop(ConnectionLost("the handshake failed"))
@@ -339,10 +339,10 @@ class Connection:
         """Waits for the provider for as long as the callers wait: its time is not that of the server."""
         if endpoint.credential_provider is None:
             return await endpoint.credentials()
-        assert self._waiting is not None
+        assert self._attempt_timeout is not None
         trouble, self._trouble = self._trouble, AuthenticationFailed("the credential provider has not answered yet")
-        self._waiting.reschedule(None)
+        self._attempt_timeout.reschedule(None)
         login = await endpoint.credentials()
-        self._waiting.reschedule(self.make_deadline(CONNECT_TIMEOUT_S))
+        self._attempt_timeout.reschedule(self.make_deadline(CONNECT_TIMEOUT_S))
         self._trouble = trouble
         return login

@@ -22,30 +22,30 @@ from .socket import Socket
 
 
 class SharedSockets:
-    """turn() -> find(), or a socket that was opened meanwhile -> join() -> leave()."""
+    """opening_lock() -> find_open_socket(), or a socket that the caller opens -> add_user() -> remove_user()."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop  # kept: the number of a loop that lives belongs to no other
-        self._turns: dict[str, asyncio.Lock] = {}
+        self._opening_locks: dict[str, asyncio.Lock] = {}
         self._sockets: dict[str, Socket] = {}  # by address
         self._users: dict[Socket, WeakSet[object]] = {}
         self._renewals: dict[Socket, asyncio.Task[None]] = {}  # of credentials that end
 
-    def turn(self, endpoint: Endpoint) -> asyncio.Lock:
-        """Returns what a connection holds while it looks for a socket to this address, and opens one."""
-        return self._turns.setdefault(endpoint.address, asyncio.Lock())
+    def opening_lock(self, endpoint: Endpoint) -> asyncio.Lock:
+        """Returns the lock that a connection holds while it looks for a socket to this address, and opens one."""
+        return self._opening_locks.setdefault(endpoint.address, asyncio.Lock())
 
-    def find(self, endpoint: Endpoint) -> Socket | None:
+    def find_open_socket(self, endpoint: Endpoint) -> Socket | None:
         """Returns the open socket to this address; None if there is none."""
         socket = self._sockets.get(endpoint.address)
         return socket if socket is not None and socket.lost is None else None
 
-    def join(self, endpoint: Endpoint, socket: Socket, user: object) -> None:
+    def add_user(self, endpoint: Endpoint, socket: Socket, user: object) -> None:
         self._sockets[endpoint.address] = socket
         self._users.setdefault(socket, WeakSet()).add(user)
 
     @contextmanager
-    def checking(self, socket: Socket) -> Iterator[None]:
+    def forgetting_if_check_fails(self, socket: Socket) -> Iterator[None]:
         """If the check inside fails, the next attempt opens another socket. Those that only read keep this one.
 
         It may lead to a former master, or to a server that has become the master since.
@@ -66,8 +66,8 @@ class SharedSockets:
             renewal = keep_authenticated(socket, endpoint.credentials, login.lasts_s)
             self._renewals[socket] = self._loop.create_task(renewal)
 
-    def leave(self, socket: Socket, user: object, end: Callable[[], None]) -> None:
-        """Calls `end` if no other connection uses the socket."""
+    def remove_user(self, socket: Socket, user: object, close_socket: Callable[[], None]) -> None:
+        """Calls `close_socket` if no other connection uses the socket."""
         users = self._users[socket]
         users.discard(user)
         if users:
@@ -76,7 +76,7 @@ class SharedSockets:
         self._forget(socket)
         if (renewal := self._renewals.pop(socket, None)) is not None:
             renewal.cancel()
-        end()
+        close_socket()
 
 
 _shared: WeakValueDictionary[tuple[Hashable, int], SharedSockets] = WeakValueDictionary()
@@ -92,7 +92,7 @@ def find_shared_sockets(key: Hashable, loop: asyncio.AbstractEventLoop) -> Share
         return sockets
 
 
-def _forget_in_child() -> None:
+def _reset_in_child() -> None:
     """The sockets are those of the parent, and a thread of it may have held the lock when it forked."""
     global _shared_lock
     _shared_lock = threading.Lock()
@@ -100,4 +100,4 @@ def _forget_in_child() -> None:
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_in_child)
+    os.register_at_fork(after_in_child=_reset_in_child)

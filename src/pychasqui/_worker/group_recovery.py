@@ -36,7 +36,7 @@ class GroupRecovery:
         with self.lock:
             self.reports += 1
             self._is_under_way = True
-            held = list(self._holdings.held_deliveries_by_entry().items())
+            held = list(self._holdings.held_delivery_numbers().items())
         try:
             return await broker.rebuild_group(*self._me, held)
         finally:

@@ -63,7 +63,7 @@ class Heartbeat:
         A renewal that reaches Redis after the worker has left the group brings its name back.
         """
         self._thread.call_in_thread(self._stop_renewing)
-        await self._thread.stop(patience_s=patience_s)
+        await self._thread.wait_or_cancel(patience_s=patience_s)
 
     def _request_renewal_now(self) -> None:
         """Runs in the worker's loop. The group is gone: the next renewal, which finds that, is sent now."""
@@ -124,7 +124,7 @@ class Heartbeat:
 
     async def _report_begun_and_register(self) -> None:
         """A worker starts with a lease, and knows whether the queue is paused and which of its jobs are cancelled."""
-        await self._queue_watch.wait_until_flags_are_read()
+        await self._queue_watch.wait_for_running_check()
         self._thread.report_begun()
         await self._write_to_registry()
 

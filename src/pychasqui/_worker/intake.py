@@ -102,7 +102,7 @@ class Intake:
             if self._arrived is not None:
                 self._arrived.update(entry[0] for entry in entries)
             if self._may_have_come_before(entries) or self._adopted:
-                known = self._holdings.held_deliveries_by_entry().keys() | self._adopted
+                known = self._holdings.held_delivery_numbers().keys() | self._adopted
                 entries = [entry for entry in entries if entry[0] not in known]
             self._lanes.put_into_inbox(self._decoder.decode(entries, 0))
 
@@ -129,7 +129,7 @@ class Intake:
                 return
             if self._arrived is not None:
                 self._arrived.update(entry.id for entry in claimed)
-            held = self._holdings.held_deliveries_by_entry().keys() | self._adopted
+            held = self._holdings.held_delivery_numbers().keys() | self._adopted
             # An entry that an earlier run here still works on comes again when that run has ended, without an outcome.
             self._decode_and_offer([entry for entry in claimed if entry.id not in held])
 
@@ -149,7 +149,7 @@ class Intake:
         with self._recovery.lock:
             if self._is_stale(asked):
                 return None
-            held = self._holdings.held_deliveries_by_entry()
+            held = self._holdings.held_delivery_numbers()
             lost = [entry for entry in page if entry.id not in held and entry.id not in known]
             self._adopted.update(entry.id for entry in lost)
             # An orphan was not started by its last delivery, so that delivery does not count.

@@ -157,7 +157,7 @@ class Lanes:
         self._lost_undecoded |= {job.entry_id for job in running if not job.is_decoded and job.entry_id in ids}
         for job in [job for job in self._inbox if job.entry_id in ids]:
             self._inbox.remove(job)  # one by one: the heartbeat's thread must see the others all the time
-        self._signal_room()
+        self._signal_room_or_drained()
         return were_here
 
     def take_unstarted(self, keep: int = 0) -> list[Delivery]:
@@ -310,7 +310,7 @@ class Lanes:
             return None
         me = asyncio.get_running_loop().create_future()
         self._idle.append((number, me))
-        self._signal_room()
+        self._signal_room_or_drained()
         try:
             await me
         except asyncio.CancelledError as error:
@@ -323,7 +323,7 @@ class Lanes:
                 self._idle.remove((number, me))
         return self._begun.pop(number, None)
 
-    def _signal_room(self) -> None:
+    def _signal_room_or_drained(self) -> None:
         if not self._inbox:
             self._room.send()
             if len(self._idle) >= self._alive:

@@ -120,7 +120,7 @@ class LeaseRenewal:
         now = lease_clock()
         if not was_over and now < self._hold_at - self.every_s / 2:
             return []
-        held, before = self._holdings.held_deliveries_by_entry(), self._held_before
+        held, before = self._holdings.held_delivery_numbers(), self._held_before
         self._held_before, self._hold_at = held, now + self._hold_s
         return list(held.items() if was_over else held.items() & before.items())
 
@@ -143,7 +143,7 @@ class LeaseRenewal:
 
     async def _renew_held_or_leave_group(self) -> None:
         """No lease can be held here: Redis keeps one only for the jobs that still run."""
-        if held := list(self._holdings.held_deliveries_by_entry().items()):
+        if held := list(self._holdings.held_delivery_numbers().items()):
             await self._send_renewals(held)
         elif not self._has_left:  # other workers take what was read here and not started at once
             self._has_left = True

@@ -103,12 +103,14 @@ class Lifecycle:
             if self._is_closed:
                 raise Closed(f"{self._kind} of queue {self.queue_name!r} is closed; make a new one")
             self._started = asyncio.get_running_loop().create_future()
-            self._main = asyncio.create_task(self._run_main(), name=f"chasqui {self._kind} {self.queue_name}")
+            self._main = asyncio.create_task(
+                self._run_and_raise_death(), name=f"chasqui {self._kind} {self.queue_name}"
+            )
         elif self._main.done():
             raise Closed(f"{self._kind} of queue {self.queue_name!r} has ended; make a new one")
         return self._main
 
-    async def _run_main(self) -> None:
+    async def _run_and_raise_death(self) -> None:
         try:
             await self._run_until_stopped()
         finally:

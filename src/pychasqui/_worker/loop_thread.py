@@ -12,7 +12,7 @@ from .shared import OnDeath
 
 
 class LoopThread:
-    """start() -> the coroutine runs in the thread and calls report_begun() -> stop() ends it.
+    """start() -> the coroutine runs in the thread and calls report_begun() -> wait_or_cancel() ends it.
 
     What ends the coroutine before it has begun is raised by start(); what ends it later goes to `on_death`, in the
     worker's loop.
@@ -38,11 +38,11 @@ class LoopThread:
         try:
             await self._begun
         except asyncio.CancelledError:
-            await self.stop()
+            await self.wait_or_cancel()
             raise
 
-    async def stop(self, *, patience_s: float = 0.0) -> None:
-        """Cancels the coroutine if it has not ended within this time."""
+    async def wait_or_cancel(self, *, patience_s: float = 0.0) -> None:
+        """Waits until the coroutine has ended, and cancels it after `patience_s`."""
         if self._thread is None or self._ended is None:
             return
         self._is_stopping = True

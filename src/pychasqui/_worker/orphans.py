@@ -86,7 +86,7 @@ class Orphans:
         """Returns None if the search is over: there is no further page, or this one is stale."""
         # An entry that is held before, while or after the page is on its way is no orphan.
         with self._intake.collecting_arrivals() as known:
-            known |= self._holdings.held_deliveries_by_entry().keys() | self._releaser.on_their_way
+            known |= self._holdings.held_delivery_numbers().keys() | self._releaser.on_their_way
             asked = self._intake.take_snapshot()
             page = await self._broker.list_pending(
                 self._group, self._consumer, *search, ORPHANS_A_PAGE, self._prefetch.byte_bounds()
@@ -103,7 +103,7 @@ class Orphans:
         try:
             while has_more:
                 page = await self._broker.list_pending_ids(self._group, self._consumer, b"", b"+", ORPHANS_A_PAGE)
-                held = self._holdings.held_deliveries_by_entry()
+                held = self._holdings.held_delivery_numbers()
                 unknown = [(entry_id, deliveries - 1) for entry_id, deliveries in page if entry_id not in held]
                 if has_more := bool(unknown):
                     await self._broker.release_entries(self._group, self._consumer, unknown)

@@ -39,42 +39,42 @@ class QueueWatch:
         self._was_paused: bool | None = None  # as it was last passed on
         self._has_cancellations = False
         self._is_hinted = False
-        self._looking: asyncio.Task[None] | None = None
+        self._check_task: asyncio.Task[None] | None = None
 
     async def subscribe(self) -> None:
         """Subscribes, once for each socket. What is asked behind it misses no message."""
-        await self._broker.subscribe_to_pause_and_cancel(self._start_reading)
+        await self._broker.subscribe_to_pause_and_cancel(self._start_check)
 
     def note_queue_flags(self, flags: QueueFlags) -> None:
         """Passes on what a renewal found. Notes about cancelled jobs, or that there are none any more, are read."""
         self._pass_on_pause(flags)
         if flags.has_cancellations or self._has_cancellations:
-            self._start_reading()
+            self._start_check()
 
     def _pass_on_pause(self, flags: QueueFlags) -> None:
         if flags.is_paused != self._was_paused:  # each call wakes the worker's loop
             self._was_paused = flags.is_paused
             self._on_pause(flags.is_paused)
 
-    async def wait_until_flags_are_read(self) -> None:
+    async def wait_for_running_check(self) -> None:
         """Returns when the look that is under way has ended, if there is one."""
-        if self._looking is not None:
-            await asyncio.wait({self._looking})
+        if self._check_task is not None:
+            await asyncio.wait({self._check_task})
 
-    def _start_reading(self) -> None:
+    def _start_check(self) -> None:
         self._is_hinted = True
-        if self._looking is None or self._looking.done():
-            self._looking = asyncio.ensure_future(self._read_while_hinted())
+        if self._check_task is None or self._check_task.done():
+            self._check_task = asyncio.ensure_future(self._check_while_hinted())
 
-    async def _read_while_hinted(self) -> None:
+    async def _check_while_hinted(self) -> None:
         while self._is_hinted:
             self._is_hinted = False
             with suppress(RedisTrouble):  # the heartbeat looks with its next renewal
-                await self._read_queue_flags()
+                await self._check_pause_and_cancellations()
                 await self.subscribe()  # the queue may have moved to another node of a cluster
             await asyncio.sleep(LOOKS_APART_S)
 
-    async def _read_queue_flags(self) -> None:
+    async def _check_pause_and_cancellations(self) -> None:
         flags = await self._broker.read_queue_flags()
         self._pass_on_pause(flags)
         if flags.has_cancellations:

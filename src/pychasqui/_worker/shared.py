@@ -71,7 +71,7 @@ class Holdings:
         """Counts the jobs that have ended here and are not settled in Redis yet, without those that Redis refuses."""
         return self.unsettled.count()
 
-    def held_deliveries_by_entry(self) -> dict[bytes, int]:
+    def held_delivery_numbers(self) -> dict[bytes, int]:
         """The id of each held entry, with the number of its delivery. Also called from the heartbeat's thread.
 
         A job moves from the inbox to the lanes to the outcomes, in threads by way of the ended ones, and is in the next
@@ -81,7 +81,7 @@ class Holdings:
         waiting_or_running = (*self.inbox.copy(), *self.running_jobs(), *self.inbox.copy())
         held = {job.entry_id: job.number for job in waiting_or_running}
         held.update((job.entry_id, job.number) for job, _ in self.ended.copy())
-        held.update(self.unsettled.deliveries_by_entry())
+        held.update(self.unsettled.delivery_numbers())
         return held
 
 

@@ -138,7 +138,7 @@ class ThreadLanes:
             for job in waiting:
                 self._inbox.remove(job)  # one by one: the heartbeat's thread must see the others all the time
             self._lost_undecoded |= {job.entry_id for job in running if not job.is_decoded and job.entry_id in ids}
-        self._signal_room()
+        self._signal_room_or_drained()
         return bool(waiting) or any(job.entry_id in ids for job in running)
 
     def take_unstarted(self, keep: int = 0) -> list[Delivery]:
@@ -313,7 +313,7 @@ class ThreadLanes:
             self.finished += 1
         self._report_started_jobs()
         if has_any:
-            self._signal_room()
+            self._signal_room_or_drained()
             if self._inbox:
                 self._schedule_delivery()
 
@@ -323,7 +323,7 @@ class ThreadLanes:
             if self._on_start is not None:
                 self._on_start(job)
 
-    def _signal_room(self) -> None:
+    def _signal_room_or_drained(self) -> None:
         if not self._inbox or self.waiting <= self._low_water:
             self._room.send()
         is_drained = not self._inbox and self._started == self.finished

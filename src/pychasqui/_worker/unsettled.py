@@ -120,7 +120,7 @@ class UnsettledOutcomes:
                 count += len(moves.waiting)
         return count
 
-    def deliveries_by_entry(self) -> dict[bytes, int]:
+    def delivery_numbers(self) -> dict[bytes, int]:
         """Returns the entry id of each outcome with its delivery number. The heartbeat's thread calls it, too."""
         held = {job.entry_id: job.number for job in (*self.done.waiting.copy(), *self.done_by_script.waiting.copy())}
         held.update((job.entry_id, job.delivery) for job in self.failed.all_outcomes())

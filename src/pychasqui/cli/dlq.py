@@ -16,7 +16,7 @@ from .exits import CommandFailure, ExitCode
 from .known_queues import describe_empty
 from .options import CommandContext, add_common_options, make_limit_option, queue_argument
 from .tables import Column
-from .values import Kind, make_time_fields
+from .values import Kind, make_iso_and_ms_fields
 
 if TYPE_CHECKING:
     from ..dlq import DeadJob
@@ -167,7 +167,7 @@ async def _print_letter_groups(context: CommandContext, queue: Queue, which: dic
         {
             **dict(zip(("name", "reason", "error_type"), kind, strict=True)),
             "count": count,
-            **make_time_fields(first_at=died_at_ms(first), last_at=died_at_ms(last)),
+            **make_iso_and_ms_fields(first_at=died_at_ms(first), last_at=died_at_ms(last)),
             "last_id": last.dlq_id,
             "last_error": summarize_letter(last),
         }

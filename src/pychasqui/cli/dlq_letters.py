@@ -13,7 +13,7 @@ import click
 
 from ..errors import DecodeError
 from .moments import PAST_MOMENT
-from .values import make_time_fields
+from .values import make_iso_and_ms_fields
 
 if TYPE_CHECKING:
     from ..dlq import DeadJob
@@ -84,7 +84,7 @@ def letter_to_record(letter: DeadJob) -> dict[str, Any]:
         "error": letter.error,
         "traceback": letter.traceback,
         "worker": letter.worker,
-        **make_time_fields(died_at=died_at_ms(letter)),
+        **make_iso_and_ms_fields(died_at=died_at_ms(letter)),
         "payload_bytes": len(letter.payload),
     }
     try:

@@ -8,7 +8,7 @@ import click
 
 from ..errors import printable
 from .options import CommandContext, add_common_options, queue_argument
-from .values import format_iso_time, make_time_fields
+from .values import format_iso_time, make_iso_and_ms_fields
 
 if TYPE_CHECKING:
     from ..events import QueueEvent
@@ -68,7 +68,7 @@ def _read_event_ms(event: QueueEvent) -> int:
 
 def _event_to_record(event: QueueEvent) -> dict[str, Any]:
     return {
-        **make_time_fields(at=_read_event_ms(event)),
+        **make_iso_and_ms_fields(at=_read_event_ms(event)),
         "event_id": event.event_id,
         "event": event.name,
         "job_id": event.job_id,

@@ -12,7 +12,7 @@ import click
 from .options import CommandContext, add_common_options, group_option, queue_argument, queues_argument
 from .ps import choose_queue_names
 from .tables import Column
-from .values import Kind, make_time_fields, now_ms
+from .values import Kind, make_iso_and_ms_fields, now_ms
 
 if TYPE_CHECKING:
     from ..queues import OfficialFacts
@@ -89,7 +89,7 @@ async def _print_facts_again_and_again(context: CommandContext, name: str, inter
         while True:
             facts = await queues.official_facts(name, group=group)
             if output.is_json:
-                output.json({**make_time_fields(at=now_ms()), **_facts_to_record(name, facts)})
+                output.json({**make_iso_and_ms_fields(at=now_ms()), **_facts_to_record(name, facts)})
             else:
                 with output.frame():
                     output.text(f"{name}, every {interval_ms} ms")

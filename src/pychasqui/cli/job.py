@@ -16,7 +16,7 @@ from .exits import CommandFailure, ExitCode
 from .options import CommandContext, add_common_options
 from .ps import choose_queue_names
 from .tables import Column
-from .values import Kind, encode_compact_json, make_time_fields
+from .values import Kind, encode_compact_json, make_iso_and_ms_fields
 
 if TYPE_CHECKING:
     from ..job_status import JobStatus
@@ -157,7 +157,7 @@ def _format_ahead(status: JobStatus) -> str | None:
 def _status_to_record(queue: Queue, status: JobStatus) -> dict[str, Any]:
     record = asdict(status)
     for name in ("created_at", "since", "due"):
-        record |= make_time_fields(**{name: record.pop(f"{name}_ms")})
+        record |= make_iso_and_ms_fields(**{name: record.pop(f"{name}_ms")})
     return {"queue": queue.name, **record}
 
 
@@ -218,7 +218,7 @@ async def _print_log(context: CommandContext, queue: Queue, status: JobStatus, *
         state = (await queue.status(status.id)).state if is_follower else ""
         for line in await queue.read_job_log(status.id, after=after, limit=LINES_A_LOOK):
             after, has_lines = line.id, True
-            record = {"id": status.id, **make_time_fields(at=int(line.id.partition("-")[0])), "line": line.text}
+            record = {"id": status.id, **make_iso_and_ms_fields(at=int(line.id.partition("-")[0])), "line": line.text}
             context.output.item(record, printable(line.text, 2**31))
         if not is_follower or state in LEFT:
             break

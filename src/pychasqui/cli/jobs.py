@@ -10,7 +10,7 @@ from ..errors import printable
 from .known_queues import describe_empty
 from .options import CommandContext, add_common_options, make_limit_option, queue_argument
 from .tables import Column
-from .values import Kind, make_time_fields
+from .values import Kind, make_iso_and_ms_fields
 
 if TYPE_CHECKING:
     from ..inspector import JobView, State
@@ -79,13 +79,13 @@ def _job_to_record(job: JobView) -> dict[str, Any]:
         "name": job.name,
         "state": job.state,
         "attempt": job.attempt + 1,
-        **make_time_fields(created_at=job.created_at_ms or None),
+        **make_iso_and_ms_fields(created_at=job.created_at_ms or None),
         "data": job.data,
         "entry_id": job.entry_id,
         "error": job.error,
     }
     if job.state == "delayed":
-        record |= make_time_fields(due_at=job.due_ms)
+        record |= make_iso_and_ms_fields(due_at=job.due_ms)
     if job.state == "active":
         record |= {"worker": job.worker, "idle_ms": job.idle_ms, "deliveries": job.deliveries}
     if job.state == "dead":

@@ -19,7 +19,7 @@ from .moments import MOMENT
 from .options import SPAN, CommandContext, add_common_options, make_limit_option, queue_argument
 from .repeatable_files import apply
 from .tables import Column
-from .values import Kind, format_iso_time, format_span, make_time_fields, now_ms
+from .values import Kind, format_iso_time, format_span, make_iso_and_ms_fields, now_ms
 from .wanted_repeatable import WantedRepeatable, read_pattern
 
 if TYPE_CHECKING:
@@ -82,11 +82,11 @@ def repeatable_to_record(meta: RepeatableMeta) -> dict[str, Any]:
         "tz": pattern.tz,
         "every_ms": pattern.interval_ms,
         "cron": pattern.expression,
-        **make_time_fields(next_fire=None if meta.is_paused else meta.next_fire_ms),
+        **make_iso_and_ms_fields(next_fire=None if meta.is_paused else meta.next_fire_ms),
         "limit": meta.limit,
         "fired": meta.fired,
         "state": "paused" if meta.is_paused else "active",
-        **make_time_fields(start_after=meta.start_after_ms, end_before=meta.end_before_ms),
+        **make_iso_and_ms_fields(start_after=meta.start_after_ms, end_before=meta.end_before_ms),
         "missed_fires": (meta.missed_fires or MissedFiresPolicy.skip()).to_dict(),
     }
 
@@ -129,7 +129,9 @@ async def _print_next_fires(context: CommandContext, queue: Queue, key: str | No
 
 
 def print_fires(context: CommandContext, queue: Queue, fires: list[tuple[int, str | None, str]]) -> None:
-    records = [{"key": key, "job_name": name, **make_time_fields(fires_at=fire_ms)} for fire_ms, key, name in fires]
+    records = [
+        {"key": key, "job_name": name, **make_iso_and_ms_fields(fires_at=fire_ms)} for fire_ms, key, name in fires
+    ]
     columns = NEXT_COLUMNS if context.output.is_terminal else (NEXT_COLUMNS[0], *NEXT_COLUMNS[2:])
     context.output.table("fires", columns, records, empty="nothing will fire", queue=queue.name)
 

@@ -75,7 +75,7 @@ def format_iso_time(ms: int | None) -> str | None:
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def make_time_fields(**at_ms: int | None) -> dict[str, Any]:
+def make_iso_and_ms_fields(**at_ms: int | None) -> dict[str, Any]:
     """Returns each time twice, for a JSON record: `due_at` as ISO-8601, `due_at_ms` in ms since 1970."""
     record: dict[str, Any] = {}
     for name, ms in at_ms.items():

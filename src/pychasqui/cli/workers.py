@@ -11,7 +11,7 @@ import click
 from .options import CommandContext, add_common_options, queues_argument
 from .ps import choose_queue_names
 from .tables import Column
-from .values import Kind, make_time_fields
+from .values import Kind, make_iso_and_ms_fields
 
 if TYPE_CHECKING:
     from ..inspector import WorkerInfo
@@ -58,7 +58,7 @@ def _worker_to_record(queue: str, info: WorkerInfo) -> dict[str, Any]:
         **known,
         "host": info.host,
         "pid": info.pid,
-        **make_time_fields(started_at=info.started_at_ms),
+        **make_iso_and_ms_fields(started_at=info.started_at_ms),
         "busy": info.busy,
         "concurrency": info.concurrency,
         "job_ids": info.job_ids,

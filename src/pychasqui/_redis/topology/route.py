@@ -59,12 +59,12 @@ class Route:
 
     async def find_master(self, follower: Follower) -> Address:
         """Returns the master of the follower's slot, and has the follower notified of changes."""
-        self._add_follower(follower)
+        self._add_follower_and_start_thread(follower)
         if (owner := self._find_owner(follower.slot)) is None:
             await self._wait_for_refresh()
             owner = self._find_owner(follower.slot)
         if owner is None:
-            raise self._explain_missing(follower.slot)
+            raise self._make_missing_master_error(follower.slot)
         return owner
 
     def is_current(self, endpoint: Endpoint, slot: int) -> bool:
@@ -115,7 +115,7 @@ class Route:
     def _find_owner(self, slot: int) -> Address | None:
         return None if self._map is None else self._map.owner(slot)
 
-    def _explain_missing(self, slot: int) -> ChasquiError:
+    def _make_missing_master_error(self, slot: int) -> ChasquiError:
         trouble = self._trouble
         if trouble is not None:
             return type(trouble)(*trouble.args)
@@ -126,7 +126,7 @@ class Route:
 
     # The thread -----------------------------------------------------------------------------------------------------
 
-    def _add_follower(self, follower: Follower) -> None:
+    def _add_follower_and_start_thread(self, follower: Follower) -> None:
         with self._lock:
             self._followers.add(follower)
             if self._thread is None:
@@ -194,7 +194,7 @@ class Route:
             self._map = found
         self._end_refresh(None)
         if is_new and before is not None:
-            self._log_changes(before, found)
+            self._notify_if_masters_moved(before, found)
 
     def _end_refresh(self, trouble: ChasquiError | None) -> None:
         self._trouble = trouble
@@ -204,12 +204,12 @@ class Route:
             with suppress(InvalidStateError):  # it was cancelled
                 waiter.set_result(None)
 
-    def _log_changes(self, before: NodeMap, found: NodeMap) -> None:
+    def _notify_if_masters_moved(self, before: NodeMap, now: NodeMap) -> None:
         slots = {follower.slot for follower in self._list_followers()}
-        moves = {(before.owner(slot), found.owner(slot)) for slot in slots}
-        moves = {(was, now) for was, now in moves if was != now}
+        moves = {(before.owner(slot), now.owner(slot)) for slot in slots}
+        moves = {(old, new) for old, new in moves if old != new}
         if moves:
-            changes = "; ".join(f"{now or 'no node'} is the master now, after {was}" for was, now in moves)
+            changes = "; ".join(f"{new or 'no node'} is the master now, after {old}" for old, new in moves)
             log.info("%s: %s", self, changes)
             self._notify_followers()
 
