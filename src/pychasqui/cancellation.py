@@ -41,24 +41,24 @@ class JobCanceller:
 
     async def _search_and_cancel(self, job_id: str) -> CancelAnswer:
         answer = await self._send_cancel(job_id)
-        born_ms = read_time_in_id(job_id)
+        id_time_ms = read_time_in_id(job_id)
         for _ in range(SEARCHES):
             if answer.word != "unknown":
                 break
-            entry_id, is_all_seen = await self._find_entry_id(job_id, born_ms)
-            answer = await self._send_cancel(job_id, entry_id, is_lost=born_ms is not None and not is_all_seen)
+            entry_id, is_all_seen = await self._find_entry_id(job_id, id_time_ms)
+            answer = await self._send_cancel(job_id, entry_id, is_lost=id_time_ms is not None and not is_all_seen)
             if not entry_id and is_all_seen:  # else it has moved since it was found
                 break
         return answer
 
-    async def _find_entry_id(self, job_id: str, born_ms: int | None) -> tuple[str, bool]:
+    async def _find_entry_id(self, job_id: str, id_time_ms: int | None) -> tuple[str, bool]:
         """Returns the id of the job's entry, "" if it was not found, and whether it would have been."""
         finder = self._session().job_finder
         page = await finder.read_first_entries("-", SEARCHED)
         entry = find_entry(page, job_id)
         is_all_seen = len(page) < SEARCHED
-        if entry is None and born_ms is not None and not is_all_seen:
-            entry = await finder.find_entry_added_at(lambda page: find_entry(page, job_id), born_ms)
+        if entry is None and id_time_ms is not None and not is_all_seen:
+            entry = await finder.find_entry_added_at(lambda page: find_entry(page, job_id), id_time_ms)
         return "" if entry is None else entry[0].decode(), is_all_seen
 
     async def _send_cancel(self, job_id: str, entry_id: str = "", *, is_lost: bool = False) -> CancelAnswer:

@@ -148,11 +148,11 @@ class DeadLetters:
             raise InvalidArgument(f"rate is {rate!r}, must be a finite number above 0")
         moved, size, began = 0, 0, monotonic()
         batch: list[tuple[str, bytes, bytes]] = []
-        most = check_int("limit", limit, 0) if limit is not None else float("inf")
+        max_moved = check_int("limit", limit, 0) if limit is not None else float("inf")
         async for job in self.search(**which):
-            if moved + len(batch) >= most:
+            if moved + len(batch) >= max_moved:
                 moved += await self._replay_batch(batch, dry_run)
-                if moved >= most:
+                if moved >= max_moved:
                     break
             try:
                 batch.append((job.dlq_id, job.replayed(), job.name.encode()))

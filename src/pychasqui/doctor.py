@@ -161,9 +161,9 @@ def judge_memory(info: dict[str, str]) -> Iterator[Finding]:
 
 
 def _judge_clients(info: dict[str, str]) -> Iterator[Finding]:
-    clients, most = _read_info_number(info, "connected_clients"), _read_info_number(info, "maxclients")
-    text = f"{clients:,} of {most:,} connections are open"
-    if most and clients >= LARGE_SHARE * most:
+    clients, max_clients = _read_info_number(info, "connected_clients"), _read_info_number(info, "maxclients")
+    text = f"{clients:,} of {max_clients:,} connections are open"
+    if max_clients and clients >= LARGE_SHARE * max_clients:
         yield Finding("server", "connections", "warning", text, "raise maxclients, or run fewer processes")
     else:
         yield Finding("server", "connections", "ok", text)

@@ -67,7 +67,7 @@ class JobStatusFinder:
 
     async def find(self, job_id: str) -> JobStatus:
         job_id = check_job_id(job_id)
-        born_ms = read_time_in_id(job_id)
+        id_time_ms = read_time_in_id(job_id)
         member, indexed, stored, progress = await asyncio.gather(
             self._session().inspector.find_delayed_member(job_id),
             self._session().inspector.find_unique_entry(job_id),
@@ -77,28 +77,28 @@ class JobStatusFinder:
         # An index or a uniqueness key may name the entry of another job if another program has written it.
         if member is not None and (view := view_delayed(*member)).id == job_id:
             return _make_delayed_status(
-                view, await self._read_job_events(job_id, born_ms) if view.attempt else [], progress
+                view, await self._read_job_events(job_id, id_time_ms) if view.attempt else [], progress
             )
         entry = None if indexed is None else find_entry([indexed], job_id)
-        if entry is None and stored[0] is None and born_ms is not None:
+        if entry is None and stored[0] is None and id_time_ms is not None:
             finder = self._session().job_finder
-            entry = await finder.find_entry_added_at(lambda page: find_entry(page, job_id), born_ms)
+            entry = await finder.find_entry_added_at(lambda page: find_entry(page, job_id), id_time_ms)
         if entry is None:
-            events = await self._read_job_events(job_id, born_ms)
+            events = await self._read_job_events(job_id, id_time_ms)
             if stored[0] is not None:
-                return _make_done_status(job_id, stored[0], events, born_ms)
+                return _make_done_status(job_id, stored[0], events, id_time_ms)
             last = _find_last_state_event(events)
-            if last is not None and last.name == "dlq" and (letter := await self._find_letter(job_id, born_ms)):
+            if last is not None and last.name == "dlq" and (letter := await self._find_letter(job_id, id_time_ms)):
                 return _make_dead_status(job_id, letter)
             if last is None or last.name not in ("completed", "cancelled"):
                 entry = await self._find_entry_at_stream_ends(job_id)
             if entry is None:
-                return await self._find_ended(job_id, events, born_ms)
-        return await self._make_status_of_entry(job_id, entry, born_ms, progress)
+                return await self._find_ended(job_id, events, id_time_ms)
+        return await self._make_status_of_entry(job_id, entry, id_time_ms, progress)
 
-    async def _find_ended(self, job_id: str, events: list[QueueEvent], born_ms: int | None) -> JobStatus:
+    async def _find_ended(self, job_id: str, events: list[QueueEvent], id_time_ms: int | None) -> JobStatus:
         """What is known of a job that is neither delayed nor in the stream."""
-        if (letter := await self._find_letter(job_id, born_ms)) is not None:
+        if (letter := await self._find_letter(job_id, id_time_ms)) is not None:
             return _make_dead_status(job_id, letter)
         # It may have moved while it was looked for: from the stream to its end, or back to the delayed jobs.
         member, stored, progress = await asyncio.gather(
@@ -107,17 +107,17 @@ class JobStatusFinder:
             self._session().results.read_progress(job_id),
         )
         if stored[0] is not None:
-            return _make_done_status(job_id, stored[0], events, born_ms)
+            return _make_done_status(job_id, stored[0], events, id_time_ms)
         if member is not None and (view := view_delayed(*member)).id == job_id:
             return _make_delayed_status(view, events, progress)
-        return _make_status_from_events(job_id, events, born_ms)
+        return _make_status_from_events(job_id, events, id_time_ms)
 
     async def _make_status_of_entry(
-        self, job_id: str, entry: Entry, born_ms: int | None, progress: int | None
+        self, job_id: str, entry: Entry, id_time_ms: int | None, progress: int | None
     ) -> JobStatus:
         held = await self._session().inspector.find_pending(entry[0])
         if held is not None:
-            return _make_running_status(job_id, entry, held, await self._read_job_events(job_id, born_ms), progress)
+            return _make_running_status(job_id, entry, held, await self._read_job_events(job_id, id_time_ms), progress)
         ahead, is_exact = await self._count_ahead(entry)
         view = view_entry("waiting", entry)
         note = "" if is_exact else "the number of jobs ahead of it is an estimate"
@@ -146,9 +146,9 @@ class JobStatusFinder:
             finder.read_entry_pages("+", SEARCHED, is_back=True), lambda page: find_entry(page, job_id)
         )
 
-    async def _find_letter(self, job_id: str, born_ms: int | None) -> Entry | None:
+    async def _find_letter(self, job_id: str, id_time_ms: int | None) -> Entry | None:
         finder = self._session().job_finder
-        start = "-" if born_ms is None else str(max(0, born_ms - EARLY_MS))
+        start = "-" if id_time_ms is None else str(max(0, id_time_ms - EARLY_MS))
         newest = await find_entry_in_pages(
             finder.read_letter_pages("+", SEARCHED, is_back=True), lambda page: find_entry(page, job_id)
         )
@@ -156,12 +156,12 @@ class JobStatusFinder:
             finder.read_letter_pages(start, SEARCHED), lambda page: find_entry(page, job_id)
         )
 
-    async def _read_job_events(self, job_id: str, born_ms: int | None) -> list[QueueEvent]:
+    async def _read_job_events(self, job_id: str, id_time_ms: int | None) -> list[QueueEvent]:
         """The job's events among the newest and among the first since it was added, oldest first."""
         wanted, found = job_id.encode(), dict[str, QueueEvent]()
         pages = [self._session().job_finder.read_event_pages("+", SEARCHED, is_back=True)]
-        if born_ms is not None:
-            pages.append(self._session().job_finder.read_event_pages(str(born_ms), SEARCHED))
+        if id_time_ms is not None:
+            pages.append(self._session().job_finder.read_event_pages(str(id_time_ms), SEARCHED))
         for some in pages:
             async for page in some:
                 for entry in page:
@@ -180,20 +180,20 @@ class JobStatusFinder:
         place, waiting = read_entry_id(entry[0]), counts.waiting
         first_ms, last_ms = read_entry_id(first[0][0])[0], read_entry_id(newest[0][0])[0]
         estimate = round(waiting * (place[0] - first_ms) / max(1, last_ms - first_ms))
-        fewest, most = 0, max(0, waiting - 1)
+        lowest, highest = 0, max(0, waiting - 1)
         if estimate < NEAR_AN_END or waiting < NEAR_AN_END:
             onwards = finder.read_entry_pages(first[0][0].decode(), COUNTED)
-            fewest, is_reached = await count_entries_before(onwards, lambda id_: id_ >= place)
+            lowest, is_reached = await count_entries_before(onwards, lambda id_: id_ >= place)
             if is_reached:
-                return fewest, True
+                return lowest, True
         if estimate > waiting - NEAR_AN_END:
             behind, is_reached = await count_entries_before(
                 finder.read_entry_pages("+", COUNTED, is_back=True), lambda id_: id_ <= place
             )
-            most = max(fewest, waiting - behind - 1)
+            highest = max(lowest, waiting - behind - 1)
             if is_reached:
-                return most, True
-        return max(fewest, min(most, estimate)), False
+                return highest, True
+        return max(lowest, min(highest, estimate)), False
 
 
 # What is found becomes a status ---------------------------------------------------------------------------------------
@@ -273,7 +273,7 @@ def _make_dead_status(job_id: str, entry: Entry) -> JobStatus:
     )
 
 
-def _make_done_status(job_id: str, raw: bytes, events: list[QueueEvent], born_ms: int | None) -> JobStatus:
+def _make_done_status(job_id: str, raw: bytes, events: list[QueueEvent], id_time_ms: int | None) -> JobStatus:
     end, note = _find_last_event(events, "completed"), ""
     try:
         result = decode_data(raw)
@@ -284,7 +284,7 @@ def _make_done_status(job_id: str, raw: bytes, events: list[QueueEvent], born_ms
         "done",
         name=end.job_name if end else "",
         attempt=_read_event_attempt(end),
-        created_at_ms=born_ms,
+        created_at_ms=id_time_ms,
         since_ms=_read_event_time(end),
         result=result,
         has_result=not note,
@@ -292,18 +292,18 @@ def _make_done_status(job_id: str, raw: bytes, events: list[QueueEvent], born_ms
     )
 
 
-def _make_status_from_events(job_id: str, events: list[QueueEvent], born_ms: int | None) -> JobStatus:
+def _make_status_from_events(job_id: str, events: list[QueueEvent], id_time_ms: int | None) -> JobStatus:
     """What the events say of a job that is nowhere else."""
     last = _find_last_state_event(events)
     if last is None:
         note = "there is no trace of it: it was never added, or it ended or was removed before the oldest event"
-        if born_ms is None:
+        if id_time_ms is None:
             note += "; a job without an id of the queue's making is looked for only at the ends of a long queue"
-        return JobStatus(job_id, "unknown", created_at_ms=born_ms, note=note)
+        return JobStatus(job_id, "unknown", created_at_ms=id_time_ms, note=note)
     known: dict[str, Any] = {
         "name": last.job_name,
         "attempt": _read_event_attempt(last),
-        "created_at_ms": born_ms,
+        "created_at_ms": id_time_ms,
         "since_ms": _read_event_time(last),
     }
     if last.name == "dlq":

@@ -13,9 +13,9 @@ from ._core.cached_property import cached_property
 from ._core.config import takes_fields_of
 from ._core.options import JobOptions, refuse_options_beside_repeat, refuse_unknown_options
 from ._core.retry_options import RetryOverride
+from ._producer.cancel_and_reschedule import CancelAndReschedule
 from ._producer.config import QueueConfig
 from ._producer.encoder import Encoder
-from ._producer.job_moves import JobMoves
 from ._producer.official_names import OfficialNames
 from ._producer.pause_and_purge import PauseAndPurge
 from ._producer.session import QueueSession
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 EVENTS_TIMEOUT_S = 7.0  # longer than a read of events blocks
 
 
-class Queue(OfficialNames, JobMoves, PauseAndPurge):
+class Queue(OfficialNames, CancelAndReschedule, PauseAndPurge):
     """Adds jobs to one queue, and looks after them. Belongs to the event loop it is first used on.
 
     name                  the queue's name, the same for everybody who adds or runs its jobs

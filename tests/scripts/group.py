@@ -346,8 +346,8 @@ class Group:
         assert isinstance(answers, bytes)
         return answers.decode()
 
-    def move_delayed(self, what: str, *ids: str, delay_ms: int = 0, max_bytes: int = 2**30) -> list[int]:
-        keys, head = [KEYS.delayed, KEYS.stream], (what, delay_ms, KEYS.prefix, KEPT_MS, KEYS.due_channel, max_bytes)
+    def move_delayed(self, action: str, *ids: str, delay_ms: int = 0, max_bytes: int = 2**30) -> list[int]:
+        keys, head = [KEYS.delayed, KEYS.stream], (action, delay_ms, KEYS.prefix, KEPT_MS, KEYS.due_channel, max_bytes)
         found, refusal = self.run(scripts.MOVE_DELAYED, keys, *head, *ids)
         self.refusal = refusal.decode()
         assert isinstance(found, list)
@@ -430,9 +430,9 @@ class Group:
         assert isinstance(stored, list)
         return stored
 
-    def move_repeatable(self, what: str, key: str, score: int = 0) -> int:
+    def move_repeatable(self, action: str, key: str, score: int = 0) -> int:
         keys = [KEYS.repeat, KEYS.repeat_paused, KEYS.repeat_spec(key)]
-        moved = self.run(scripts.MOVE_REPEATABLE, keys, what, key, score, KEYS.repeat_channel, self.now_ms)
+        moved = self.run(scripts.MOVE_REPEATABLE, keys, action, key, score, KEYS.repeat_channel, self.now_ms)
         assert isinstance(moved, int)
         return moved
 

@@ -263,20 +263,20 @@ class TestRun:
 
 
 class TestTrouble:
-    @pytest.mark.parametrize("what", ("cancel", "postpone", "run"))
+    @pytest.mark.parametrize("action", ("cancel", "postpone", "run"))
     @pytest.mark.parametrize("key", (KEYS.stream, KEYS.delayed))
-    def test_a_key_of_another_type_costs_no_job(self, group: Group, what: str, key: str) -> None:
+    def test_a_key_of_another_type_costs_no_job(self, group: Group, action: str, key: str) -> None:
         delay(group, "1", "2")
         saved = group.client.dump(key)
         group.client.delete(key)
         group.client.set(key, "a string")
         with suppress(redis.ResponseError):
-            group.move_delayed(what, "1", "2")
+            group.move_delayed(action, "1", "2")
         group.client.delete(key)
         group.client.restore(key, 0, saved)
-        group.move_delayed(what, "1", "2")
-        assert group.envelopes == ([b"data of 1", b"data of 2"] if what == "run" else [])
-        assert set(group.delayed) == ({member("1"), member("2")} if what == "postpone" else set())
+        group.move_delayed(action, "1", "2")
+        assert group.envelopes == ([b"data of 1", b"data of 2"] if action == "run" else [])
+        assert set(group.delayed) == ({member("1"), member("2")} if action == "postpone" else set())
 
     def test_a_stream_of_another_type_is_found_out_before_the_job_is_gone(self, group: Group) -> None:
         delay(group, "job")
@@ -307,20 +307,20 @@ class TestTrouble:
         assert group.move_delayed("run", "job") == [1]
         assert group.envelopes == [b"data of job"]
 
-    @pytest.mark.parametrize("what", ("cancel", "postpone", "run"))
-    def test_an_empty_call_and_an_unknown_id_find_none(self, group: Group, what: str) -> None:
-        assert group.move_delayed(what) == []
-        assert group.move_delayed(what, "none") == [0]
+    @pytest.mark.parametrize("action", ("cancel", "postpone", "run"))
+    def test_an_empty_call_and_an_unknown_id_find_none(self, group: Group, action: str) -> None:
+        assert group.move_delayed(action) == []
+        assert group.move_delayed(action, "none") == [0]
         assert group.keys == {KEYS.stream}
 
-    @pytest.mark.parametrize("what", ("cancel", "postpone", "run"))
-    def test_10_000_jobs_are_moved_in_one_call(self, group: Group, what: str) -> None:
+    @pytest.mark.parametrize("action", ("cancel", "postpone", "run"))
+    def test_10_000_jobs_are_moved_in_one_call(self, group: Group, action: str) -> None:
         ids = [f"job-{number}" for number in range(10_000)]
         for start in range(0, 10_000, 1000):
             delay(group, *ids[start : start + 1000])
-        assert group.move_delayed(what, *ids) == [1] * 10_000
-        assert len(group.delayed) == (10_000 if what == "postpone" else 0)
-        assert len(group.stream) == (10_000 if what == "run" else 0)
+        assert group.move_delayed(action, *ids) == [1] * 10_000
+        assert len(group.delayed) == (10_000 if action == "postpone" else 0)
+        assert len(group.stream) == (10_000 if action == "run" else 0)
 
     def test_the_bytes_bound_one_call_and_the_other_ids_are_not_looked_at(self, group: Group) -> None:
         delay(group, "a", "b", "c")

@@ -266,10 +266,10 @@ def promote_with_events(group: Group) -> Call:
     return lambda: group.promote(batch=PROMOTE_BATCH_WITH_EVENTS, max_bytes=PROMOTE_BYTES, events=100_000)
 
 
-def move_delayed(group: Group, id_bytes: int = 26, size: int = 100, what: str = "run") -> Call:
+def move_delayed(group: Group, id_bytes: int = 26, size: int = 100, action: str = "run") -> Call:
     ids = ids_of(MOVED_A_CALL, id_bytes)[: max(20, 2 * MOVED_BYTES // (size + ID_COST * id_bytes))]
     delay(group, ids, size, group.now_ms + HOUR_MS)
-    return lambda: group.move_delayed(what, *ids, max_bytes=MOVED_BYTES)
+    return lambda: group.move_delayed(action, *ids, max_bytes=MOVED_BYTES)
 
 
 def move_delayed_with_long_ids(group: Group) -> Call:
@@ -277,7 +277,7 @@ def move_delayed_with_long_ids(group: Group) -> Call:
 
 
 def move_large_delayed(group: Group) -> Call:
-    return move_delayed(group, size=LARGE, what="cancel")
+    return move_delayed(group, size=LARGE, action="cancel")
 
 
 def cancel(group: Group) -> Call:

@@ -123,15 +123,15 @@ def check_missed_fires(value: object) -> MissedFiresPolicy:
     return MissedFiresPolicy(**_check_mapping_fields("missed_fires", value, ("kind", "max_catchup")))
 
 
-def _check_mapping_fields(what: str, value: object, names: tuple[str, ...]) -> dict[str, Any]:
+def _check_mapping_fields(option: str, value: object, names: tuple[str, ...]) -> dict[str, Any]:
     if not isinstance(value, Mapping):
         raise InvalidType(
-            f"{what} must be an object of its class or a dict, not {type(value).__name__} {value!r}"[:300]
+            f"{option} must be an object of its class or a dict, not {type(value).__name__} {value!r}"[:300]
         )
     if unknown := value.keys() - set(names):
-        raise InvalidArgument(f"{what} has no {min(map(repr, unknown))}; its keys are {', '.join(names)}")
+        raise InvalidArgument(f"{option} has no {min(map(repr, unknown))}; its keys are {', '.join(names)}")
     if "kind" not in value:
-        raise InvalidArgument(f"{what}['kind'] is required")
+        raise InvalidArgument(f"{option}['kind'] is required")
     return dict(value)
 
 

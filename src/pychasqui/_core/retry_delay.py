@@ -15,7 +15,7 @@ def retry_delay_ms(policy: RetryPolicy, backoff: BackoffSpec | None, attempt: in
     """
     if backoff is None:
         backoff = BackoffSpec("exponential", policy.initial_ms)
-    most = policy.max_ms if backoff.max_delay_ms is None else backoff.max_delay_ms
+    max_delay_ms = policy.max_ms if backoff.max_delay_ms is None else backoff.max_delay_ms
     spread = policy.jitter_ms if backoff.jitter_ms is None else backoff.jitter_ms
     if backoff.kind == "fixed":
         base: float = backoff.delay_ms
@@ -27,5 +27,5 @@ def retry_delay_ms(policy: RetryPolicy, backoff: BackoffSpec | None, attempt: in
             base = math.inf
         if math.isnan(base):  # 0 times infinity: use the longest delay
             base = math.inf
-    delay = int(max(0, min(base, most)))
+    delay = int(max(0, min(base, max_delay_ms)))
     return delay + (jitter(spread) if spread else 0)

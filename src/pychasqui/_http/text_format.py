@@ -101,10 +101,10 @@ class Histogram:
 
 
 class JobNameLabels:
-    """Maps job names to label values: the first `most` names, each cut to a length, and OTHER for the rest."""
+    """Maps job names to label values: the first `max_names` names, each cut to a length, and OTHER for the rest."""
 
-    def __init__(self, most: int = MOST_NAMES) -> None:
-        self._most = most
+    def __init__(self, max_names: int = MOST_NAMES) -> None:
+        self._max_names = max_names
         self._known: set[str] = set()
 
     def __call__(self, name: str) -> str:
@@ -114,7 +114,7 @@ class JobNameLabels:
 
     def _admit_name(self, name: str) -> str:
         if name not in self._known:
-            if len(self._known) >= self._most:
+            if len(self._known) >= self._max_names:
                 return OTHER
             self._known.add(name)
         return name

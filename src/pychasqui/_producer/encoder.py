@@ -147,10 +147,10 @@ class Encoder:
 
         `have_own` says that some of them have extras already.
         """
-        most = self._max_payload_bytes - len(extras)
+        max_data_bytes = self._max_payload_bytes - len(extras)
         if have_own and extras:
-            return [append_more_extras(each, extras) if len(each) <= most else each for each in envelopes]
-        return [envelope + extras if len(envelope) <= most else envelope for envelope in envelopes]
+            return [append_more_extras(each, extras) if len(each) <= max_data_bytes else each for each in envelopes]
+        return [envelope + extras if len(envelope) <= max_data_bytes else envelope for envelope in envelopes]
 
     def _encode_plain_jobs(self, jobs: Sequence[Mapping[str, Any]]) -> JobBatch | None:
         """Encodes jobs that have a known name, data and no options; None if one of them has more, or is wrong."""

@@ -49,10 +49,10 @@ class DelayedCalls(LeaseCalls):
         """Publishes to the leader that a job is due in `delay_ms`. The message may be lost: the leader also polls."""
         self.publish(self._keys.due_channel, delay_ms)
 
-    async def move_delayed(self, what: str, ids: list[str], delay_ms: int = 0) -> list[bool]:
+    async def move_delayed(self, action: str, ids: list[str], delay_ms: int = 0) -> list[bool]:
         """Cancels, postpones or runs delayed jobs; returns whether each was there. Sent again, it does nothing."""
         channel = await self.find_channel(self._keys.due_channel)
-        head = (what, delay_ms, self._keys.prefix, INDEX_KEPT_MS, channel, MOVED_BYTES)
+        head = (action, delay_ms, self._keys.prefix, INDEX_KEPT_MS, channel, MOVED_BYTES)
         keys = (self._keys.delayed, self._keys.stream)
         each: list[bool] = []
         while len(each) < len(ids):  # one call moves a bounded number of bytes

@@ -215,21 +215,23 @@ class InspectorBroker:
         newest = read_range(await self._call("XREVRANGE", self._keys.stream, "+", "-", "COUNT", 1))
         if not newest:
             return 0
-        most = read_count(await self._call("XLEN", self._keys.stream))
+        max_removed = read_count(await self._call("XLEN", self._keys.stream))
         return await self._remove_in_batches(
-            scripts.PURGE_WAITING, (self._keys.stream, self._keys.delayed), most, newest[0][0]
+            scripts.PURGE_WAITING, (self._keys.stream, self._keys.delayed), max_removed, newest[0][0]
         )
 
     async def purge_delayed(self) -> int:
         """Removes as many delayed jobs as there are now, the soonest first."""
-        most = read_count(await self._call("ZCARD", self._keys.delayed))
-        return await self._remove_in_batches(scripts.PURGE_DELAYED, (self._keys.delayed,), most)
+        max_removed = read_count(await self._call("ZCARD", self._keys.delayed))
+        return await self._remove_in_batches(scripts.PURGE_DELAYED, (self._keys.delayed,), max_removed)
 
-    async def _remove_in_batches(self, script: scripts.Script, keys: tuple[str, ...], most: int, *words: bytes) -> int:
+    async def _remove_in_batches(
+        self, script: scripts.Script, keys: tuple[str, ...], max_removed: int, *words: bytes
+    ) -> int:
         """Removes jobs call by call, so that no other client waits for long."""
         removed = 0
-        while removed < most:
-            count = min(PURGED_A_CALL, most - removed)
+        while removed < max_removed:
+            count = min(PURGED_A_CALL, max_removed - removed)
             some = read_count(
                 await self._broker.run_script(script, keys, (count, self._keys.prefix, MOVED_BYTES, *words))
             )

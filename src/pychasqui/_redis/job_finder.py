@@ -49,38 +49,38 @@ class JobFinderBroker:
         """Returns the newest entries of the stream of jobs, newest first."""
         return await self._read_page(self._keys.stream, "+", count, is_back=True)
 
-    def read_entry_pages(self, start: str, most: int, *, is_back: bool = False) -> AsyncIterator[list[Entry]]:
-        """Pages of the stream of jobs, up to `most` entries in all."""
-        return self._read_pages(self._keys.stream, start, most, is_back)
+    def read_entry_pages(self, start: str, max_entries: int, *, is_back: bool = False) -> AsyncIterator[list[Entry]]:
+        """Pages of the stream of jobs, up to `max_entries` entries in all."""
+        return self._read_pages(self._keys.stream, start, max_entries, is_back)
 
-    def read_letter_pages(self, start: str, most: int, *, is_back: bool = False) -> AsyncIterator[list[Entry]]:
+    def read_letter_pages(self, start: str, max_entries: int, *, is_back: bool = False) -> AsyncIterator[list[Entry]]:
         """Pages of the dead letters."""
-        return self._read_pages(self._keys.dead, start, most, is_back)
+        return self._read_pages(self._keys.dead, start, max_entries, is_back)
 
-    def read_event_pages(self, start: str, most: int, *, is_back: bool = False) -> AsyncIterator[list[Entry]]:
+    def read_event_pages(self, start: str, max_entries: int, *, is_back: bool = False) -> AsyncIterator[list[Entry]]:
         """Pages of the events."""
-        return self._read_pages(self._keys.events, start, most, is_back)
+        return self._read_pages(self._keys.events, start, max_entries, is_back)
 
-    async def find_entry_added_at(self, match: Match, born_ms: int) -> Entry | None:
+    async def find_entry_added_at(self, match: Match, added_at_ms: int) -> Entry | None:
         """Looks at the entries whose jobs were made in that millisecond: few, or a bulk of many thousands."""
-        start = await self._bisect_entry_id(born_ms)
+        start = await self._bisect_entry_id(added_at_ms)
         async for page in self.read_entry_pages(start, MOST_NEAR):
             if (entry := match(page)) is not None:
                 return entry
-            if min(map(_read_added_at_ms, page[-PROBED:])) > born_ms + LATE_MS:
+            if min(map(_read_added_at_ms, page[-PROBED:])) > added_at_ms + LATE_MS:
                 break
         return await find_entry_in_pages(self.read_entry_pages(f"({start}", NEAR, is_back=True), match)
 
-    async def _bisect_entry_id(self, born_ms: int) -> str:
+    async def _bisect_entry_id(self, added_at_ms: int) -> str:
         """Returns about the first entry id whose job was not made before that time.
 
         Jobs are made by the clocks of the processes that add them, and large bulks some seconds before they arrive, so
         the first look is at times around it, near ones and far ones. Each further look is at PROBES places between the
         two that are known to lie before and behind. The places of one look travel together.
         """
-        places = [_id_to_number(max(1, born_ms + offset_ms), 0) for offset_ms in OFFSETS_MS]
+        places = [_id_to_number(max(1, added_at_ms + offset_ms), 0) for offset_ms in OFFSETS_MS]
         newest, (low, high) = await asyncio.gather(
-            self.read_last_entries(1), self._narrow_by_probes(born_ms, 0, None, places)
+            self.read_last_entries(1), self._narrow_by_probes(added_at_ms, 0, None, places)
         )
         if high is None:
             high = _id_to_number(*read_entry_id(newest[0][0])) if newest else low
@@ -89,28 +89,28 @@ class JobFinderBroker:
                 break
             step = (high - low) // (PROBES + 1)
             places = [low + step * number for number in range(1, PROBES + 1)]
-            low, narrowed = await self._narrow_by_probes(born_ms, low, high, places)
+            low, narrowed = await self._narrow_by_probes(added_at_ms, low, high, places)
             high = narrowed or high
-        return _number_to_id(max(low, _id_to_number(max(1, born_ms - EARLY_MS), 0)))  # nothing can lie before 0-1
+        return _number_to_id(max(low, _id_to_number(max(1, added_at_ms - EARLY_MS), 0)))  # nothing can lie before 0-1
 
     async def _narrow_by_probes(
-        self, born_ms: int, low: int, high: int | None, places: list[int]
+        self, added_at_ms: int, low: int, high: int | None, places: list[int]
     ) -> tuple[int, int | None]:
         """Looks at rising places; returns the last one before the job, or behind it if none is, and the next one."""
         probed = await asyncio.gather(*(self.read_first_entries(_number_to_id(place), PROBED) for place in places))
         for place, entries in zip(places, probed, strict=True):
-            if not entries or any(_read_added_at_ms(entry) >= born_ms for entry in entries):
+            if not entries or any(_read_added_at_ms(entry) >= added_at_ms for entry in entries):
                 return low, max(place, low)
             low = max(place, _id_to_number(*read_entry_id(entries[-1][0]))) + 1
         return low, high
 
-    async def _read_pages(self, key: str, start: str, most: int, is_back: bool) -> AsyncIterator[list[Entry]]:
+    async def _read_pages(self, key: str, start: str, max_entries: int, is_back: bool) -> AsyncIterator[list[Entry]]:
         count = FIRST_PAGE
-        while most > 0 and (page := await self._read_page(key, start, min(count, most), is_back=is_back)):
+        while max_entries > 0 and (page := await self._read_page(key, start, min(count, max_entries), is_back=is_back)):
             yield page
-            if len(page) < min(count, most) or read_entry_id(page[-1][0]) == LAST_ID:
+            if len(page) < min(count, max_entries) or read_entry_id(page[-1][0]) == LAST_ID:
                 return
-            most -= len(page)
+            max_entries -= len(page)
             some = page[-FIRST_PAGE:]
             size = sum(len(word) for entry in some for word in entry[1] or ())
             count = max(1, min(4 * count, PAGE, PAGE_BYTES * len(some) // max(1, size)))
@@ -156,5 +156,5 @@ def _read_added_at_ms(entry: Entry) -> int:
         envelope = decode_envelope(read_envelope_and_name(entry)[0])
     except DecodeError:
         return 0
-    born_ms = read_time_in_id(envelope.id)  # more exact than created_at_ms, which all jobs of a bulk share
-    return envelope.created_at_ms if born_ms is None else born_ms
+    id_time_ms = read_time_in_id(envelope.id)  # more exact than created_at_ms, which all jobs of a bulk share
+    return envelope.created_at_ms if id_time_ms is None else id_time_ms

@@ -34,8 +34,8 @@ def reads_reply(read: Callable[P, T]) -> Callable[P, T]:
     return checked
 
 
-def _make_unreadable_error(what: str, reply: object) -> ReplyError:
-    return ReplyError(f"UNREADABLE the server's reply is no {what}: {reply!r:.100}")
+def _make_unreadable_error(expected: str, reply: object) -> ReplyError:
+    return ReplyError(f"UNREADABLE the server's reply is no {expected}: {reply!r:.100}")
 
 
 def reads_replies(broker: type[C]) -> type[C]:

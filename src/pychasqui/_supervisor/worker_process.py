@@ -25,11 +25,11 @@ MADE_UP_ID = re.compile(r"c-[0-9a-f]{8}-[0-9a-f-]{27}")
 
 
 class JobCounter:
-    """A metrics sink that counts runs, and calls `on_most` once when there were `most`."""
+    """A metrics sink that counts runs, and calls `on_max_jobs` once when there were `max_jobs`."""
 
-    def __init__(self, most: int, on_most: Callable[[], None]) -> None:
-        self._left = most
-        self._on_most = on_most
+    def __init__(self, max_jobs: int, on_max_jobs: Callable[[], None]) -> None:
+        self._left = max_jobs
+        self._on_max_jobs = on_max_jobs
 
     def jobs_done(self, jobs: list[Delivery]) -> None:
         self._count_jobs(len(jobs))
@@ -41,7 +41,7 @@ class JobCounter:
         was_over = self._left <= 0
         self._left -= jobs
         if self._left <= 0 and not was_over:
-            self._on_most()
+            self._on_max_jobs()
 
 
 def adapt_to_supervisor(workers: Sequence[Worker], link: SupervisorLink, *, max_jobs: int | None) -> list[Worker]:

@@ -83,11 +83,11 @@ def check_queue_options(queues: Mapping[str, Any], defaults: Any) -> AppQueueOpt
     """Checks the names; Queue and Worker check the values when they are made."""
     if not isinstance(queues, Mapping):
         raise InvalidType(f"queues must be a dict of queue names to options, not {type(queues).__name__}")
-    for what, options in (("defaults", defaults), *((f"queues[{name!r}]", own) for name, own in queues.items())):
+    for owner, options in (("defaults", defaults), *((f"queues[{name!r}]", own) for name, own in queues.items())):
         if not isinstance(options, Mapping):
-            raise InvalidType(f"{what} must be a dict of options, not {type(options).__name__}")
+            raise InvalidType(f"{owner} must be a dict of options, not {type(options).__name__}")
         if unknown := options.keys() - NAMES:
-            raise InvalidArgument(f"{what} has no option {min(unknown)!r}; the options are {', '.join(sorted(NAMES))}")
+            raise InvalidArgument(f"{owner} has no option {min(unknown)!r}; the options are {', '.join(sorted(NAMES))}")
     return AppQueueOptions(defaults, {check_queue_name(name): own for name, own in queues.items()})
 
 

@@ -17,7 +17,7 @@ from ..worker import Worker
 from .app_options import AppQueueOptions, worker_options
 from .definition import TaskDefinition
 from .dispatch import Dispatcher
-from .lifespan import Lifespan, Middleware, RunSurroundings, run_lifespan
+from .lifespan import AppRuntime, Lifespan, Middleware, run_lifespan
 from .schedules import Schedule, reconcile_schedules
 from .thread_calls import ThreadCalls
 
@@ -73,9 +73,9 @@ class CrewPlan:
             else asyncio.ensure_future(self._retry_reconciling_schedules(parts, names))
         )
         try:
-            async with run_lifespan(parts.lifespan, parts.middlewares) as surroundings:
+            async with run_lifespan(parts.lifespan, parts.middlewares) as runtime:
                 yield [
-                    self._make_worker(name, position, parts.definitions, thread_calls, surroundings)
+                    self._make_worker(name, position, parts.definitions, thread_calls, runtime)
                     for position, name in enumerate(names)
                 ]
         finally:
@@ -112,7 +112,7 @@ class CrewPlan:
         position: int,
         definitions: list[TaskDefinition],
         thread_calls: ThreadCalls,
-        surroundings: RunSurroundings,
+        runtime: AppRuntime,
     ) -> Worker:
         options = worker_options(self._options, name)
         if "store_results" not in options:
@@ -123,7 +123,7 @@ class CrewPlan:
             options["metrics_port"] = port + position  # each worker serves its own pages
         options["timeout"] = _merge_run_timeouts(options.get("timeout"), definitions)
         stores_results: bool = options["store_results"]
-        dispatcher = Dispatcher(definitions, thread_calls, surroundings, stores_results=stores_results)
+        dispatcher = Dispatcher(definitions, thread_calls, runtime, stores_results=stores_results)
         return Worker(name, dispatcher.handle, redis_url=self._redis_url, **options)
 
 

@@ -146,23 +146,23 @@ def define_task(
 ) -> TaskDefinition:
     """Checks everything about a task that can be checked without its annotations."""
     own_name = _check_function(function, name)
-    what = f"task {own_name!r}"
-    for one in (own_name, *_check_is_tuple_of_str(what, "aliases", aliases)):
+    owner = f"task {own_name!r}"
+    for one in (own_name, *_check_is_tuple_of_str(owner, "aliases", aliases)):
         if not check_job_name(one).strip():
-            raise InvalidArgument(f"{what}: a name must not be blank")
-    given = check_task_options(what, options)
+            raise InvalidArgument(f"{owner}: a name must not be blank")
+    given = check_task_options(owner, options)
     parameters = read_parameters(own_name, function, is_injected)
     known = {one.name for one in parameters.all}
-    if unknown := [one for one in _check_is_tuple_of_str(what, "unique_by", unique_by) if one not in known]:
-        raise InvalidArgument(f"{what}: unique_by names {unknown[0]!r}, which is none of its parameters")
+    if unknown := [one for one in _check_is_tuple_of_str(owner, "unique_by", unique_by) if one not in known]:
+        raise InvalidArgument(f"{owner}: unique_by names {unknown[0]!r}, which is none of its parameters")
     if not unique_by and given.keys() & {"unique_for", "if_exists"}:
         raise InvalidArgument(
-            f"{what}: unique_for and if_exists say what a second job of one id does: give unique_by, too"
+            f"{owner}: unique_for and if_exists say what a second job of one id does: give unique_by, too"
         )
     if not isinstance(give_up_on, tuple) or not all(
         isinstance(e, type) and issubclass(e, Exception) for e in give_up_on
     ):
-        raise InvalidType(f"{what}: give_up_on must be a tuple of exception classes")
+        raise InvalidType(f"{owner}: give_up_on must be a tuple of exception classes")
     if "queue" in given:
         check_queue_name(given["queue"])
     definition = TaskDefinition(own_name, function, parameters, aliases, given, unique_by, give_up_on)
@@ -200,7 +200,7 @@ def _check_function(function: Any, name: str | None) -> str:
     return own_name
 
 
-def _check_is_tuple_of_str(what: str, option: str, values: Any) -> tuple[str, ...]:
+def _check_is_tuple_of_str(owner: str, option: str, values: Any) -> tuple[str, ...]:
     if not isinstance(values, tuple) or not all(isinstance(value, str) for value in values):
-        raise InvalidType(f"{what}: {option} must be a tuple of names, as in ({option!r},)")
+        raise InvalidType(f"{owner}: {option} must be a tuple of names, as in ({option!r},)")
     return values

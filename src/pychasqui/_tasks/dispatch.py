@@ -17,7 +17,7 @@ from ..job import Job
 from .current import running_job
 from .definition import TaskDefinition
 from .injection import InjectionPlan, OneGenerator, close_dependencies, make_yields_twice_error
-from .lifespan import Middleware, RunSurroundings
+from .lifespan import AppRuntime, Middleware
 from .pydantic_types import DataMismatchError
 from .results import pack_result
 from .wire_values import SCALARS
@@ -43,19 +43,19 @@ class Dispatcher:
         self,
         definitions: Iterable[TaskDefinition],
         thread_calls: RunsFunctions,
-        surroundings: RunSurroundings,
+        runtime: AppRuntime,
         *,
         stores_results: bool,
     ) -> None:
         self._runs = {
-            name: _make_runner(definition, thread_calls, surroundings, stores_results)
+            name: _make_runner(definition, thread_calls, runtime, stores_results)
             for definition in definitions
             for name in definition.names
         }
         self._direct_calls = {
             name: call
             for definition in definitions
-            if (call := _make_direct_call(definition, surroundings, stores_results)) is not None
+            if (call := _make_direct_call(definition, runtime, stores_results)) is not None
             for name in definition.names
         }
 
@@ -86,16 +86,16 @@ class Dispatcher:
 
 
 def _make_runner(
-    definition: TaskDefinition, thread_calls: RunsFunctions, surroundings: RunSurroundings, stores_results: bool
+    definition: TaskDefinition, thread_calls: RunsFunctions, runtime: AppRuntime, stores_results: bool
 ) -> RunTask:
-    plan = InjectionPlan(f"task {definition.name!r}", definition.function, surroundings.constants)
+    plan = InjectionPlan(f"task {definition.name!r}", definition.function, runtime.constants)
     if plan.is_constant:
         run = _make_plain_runner(definition, thread_calls, plan.constants)
     elif plan.one_generator is not None and definition.is_async and definition.signature.read_values is not None:
         run = _make_generator_runner(definition, plan.one_generator)
     else:
         run = _make_injecting_runner(definition, thread_calls, plan)
-    for middleware in reversed(surroundings.middlewares):  # the first is around all others
+    for middleware in reversed(runtime.middlewares):  # the first is around all others
         run = _wrap_in_middleware(middleware, run)
     if definition.give_up_on:
         run = _wrap_to_give_up(definition, run)
@@ -113,16 +113,14 @@ class _DirectCall(NamedTuple):
     warn_once: _UnknownKeys
 
 
-def _make_direct_call(
-    definition: TaskDefinition, surroundings: RunSurroundings, stores_results: bool
-) -> _DirectCall | None:
+def _make_direct_call(definition: TaskDefinition, runtime: AppRuntime, stores_results: bool) -> _DirectCall | None:
     """None if the task needs a runner: it has dependencies for each job, or something is around it."""
     signature = definition.signature
     if not definition.is_async or signature.read_values is None:
         return None
-    if surroundings.middlewares or definition.give_up_on or (stores_results and definition.has_result):
+    if runtime.middlewares or definition.give_up_on or (stores_results and definition.has_result):
         return None
-    plan = InjectionPlan(f"task {definition.name!r}", definition.function, surroundings.constants)
+    plan = InjectionPlan(f"task {definition.name!r}", definition.function, runtime.constants)
     if not plan.is_constant:
         return None
     function, constants = definition.function, plan.constants

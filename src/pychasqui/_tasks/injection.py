@@ -33,8 +33,8 @@ class OneGenerator(NamedTuple):
 class InjectionPlan:
     """The provisions of one function, in the order in which they need each other."""
 
-    def __init__(self, what: str, function: Callable[..., Any], constants: Mapping[Provider, Any]) -> None:
-        self._what = what
+    def __init__(self, label: str, function: Callable[..., Any], constants: Mapping[Provider, Any]) -> None:
+        self._label = label
         self._constants = constants
         self._provisions: list[Provision] = []
         self._seen: list[Provider] = []
@@ -52,7 +52,7 @@ class InjectionPlan:
                 self._plan_provider(needs[one.name])
             elif not is_task and one.default is one.empty:
                 raise InvalidArgument(
-                    f"{self._what}: {one.name} of {getattr(function, '__name__', function)} has no default: "
+                    f"{self._label}: {one.name} of {getattr(function, '__name__', function)} has no default: "
                     "the parameters of a dependency have to be dependencies"
                 )
         return needs
@@ -61,7 +61,7 @@ class InjectionPlan:
         if provider in self._constants or any(known.provider is provider for known in self._provisions):
             return
         if provider in self._seen:
-            raise InvalidArgument(f"{self._what}: {getattr(provider, '__name__', provider)} depends on itself")
+            raise InvalidArgument(f"{self._label}: {getattr(provider, '__name__', provider)} depends on itself")
         self._seen.append(provider)
         self._provisions.append(Provision(provider, self._find_providers(provider)))
 

@@ -1,4 +1,4 @@
-"""The lifespan of an app and what surrounds each run: made once, when workers start."""
+"""The lifespan of an app, and its middlewares: made once, when workers start."""
 
 from __future__ import annotations
 
@@ -16,24 +16,22 @@ Lifespan = Callable[[], AsyncIterator[Any]]
 
 
 @dataclass(frozen=True)
-class RunSurroundings:
-    """What every task of a process has around it."""
+class AppRuntime:
+    """What all runs of an app's tasks share in a process."""
 
     middlewares: tuple[Middleware, ...] = ()
     constants: Mapping[Provider, Any] = field(default_factory=dict)  # what the lifespan has yielded
 
 
 @asynccontextmanager
-async def run_lifespan(
-    lifespan: Lifespan | None, middlewares: tuple[Middleware, ...]
-) -> AsyncIterator[RunSurroundings]:
+async def run_lifespan(lifespan: Lifespan | None, middlewares: tuple[Middleware, ...]) -> AsyncIterator[AppRuntime]:
     """Runs the first half of the lifespan, and the second half at the end."""
     if lifespan is None:
-        yield RunSurroundings(middlewares)
+        yield AppRuntime(middlewares)
         return
     generator = lifespan()
     state = await anext(generator)
     try:
-        yield RunSurroundings(middlewares, {lifespan: state})
+        yield AppRuntime(middlewares, {lifespan: state})
     finally:
         await close_dependencies([generator], None)

@@ -263,10 +263,10 @@ def _run_in_own_loop(make: Callable[[], Coroutine[Any, Any, T]], holder: Closabl
         loop.close()
 
 
-def refuse_in_loop(what: str, instead: str) -> None:
+def refuse_in_loop(blocking_call: str, instead: str) -> None:
     """Raises WrongLoop where an event loop runs: a blocking call would stop it."""
     if asyncio._get_running_loop() is not None:  # hot: get_running_loop() raises, which takes 1 us
-        raise WrongLoop(f"{what} would block the event loop that runs here: {instead}")
+        raise WrongLoop(f"{blocking_call} would block the event loop that runs here: {instead}")
 
 
 portal = Portal()  # one a process

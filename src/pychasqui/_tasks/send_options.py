@@ -46,34 +46,34 @@ OF_A_TASK = ("name", "aliases", *(one for one in SendOptions.__annotations__ if 
 OF_A_TASK += ("unique_by", "give_up_on")
 
 
-def check_task_options(what: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the options of @app.task that are given; the message for a wrong one begins with `what`."""
+def check_task_options(owner: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the options of @app.task that are given; the message for a wrong one begins with `owner`."""
     for name in options:
         if name in ONE_CALL:
-            raise InvalidType(f"{what}: {name} is an option of one call: with_options({name}=...).enqueue(...)")
+            raise InvalidType(f"{owner}: {name} is an option of one call: with_options({name}=...).enqueue(...)")
         if name not in OF_A_TASK:
-            raise InvalidType(f"{what}: {describe_unknown_option(name, OF_A_TASK)}")
-    return check_send_options(what, options)
+            raise InvalidType(f"{owner}: {describe_unknown_option(name, OF_A_TASK)}")
+    return check_send_options(owner, options)
 
 
-def check_send_options(what: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the options of one call that are given; the message for a wrong one begins with `what`."""
+def check_send_options(owner: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the options of one call that are given; the message for a wrong one begins with `owner`."""
     for name in options:
         if name not in SendOptions.__annotations__:
             if name in OF_A_TASK:
-                raise InvalidType(f"{what}: {name} is an option of the task itself: @app.task({name}=...)")
-            raise InvalidType(f"{what}: {describe_unknown_option(name, SendOptions.__annotations__)}")
+                raise InvalidType(f"{owner}: {name} is an option of the task itself: @app.task({name}=...)")
+            raise InvalidType(f"{owner}: {describe_unknown_option(name, SendOptions.__annotations__)}")
     given = {name: value for name, value in options.items() if value is not None}
     for name in ("delay", "unique_for", "timeout", "expires_in"):
-        _check_option_type(what, given, name, timedelta, "a timedelta")
-    _check_option_type(what, given, "backoff", (timedelta, BackoffSpec), "a timedelta or a BackoffSpec")
-    _check_option_type(what, given, "at", datetime, "a datetime with a time zone")
+        _check_option_type(owner, given, name, timedelta, "a timedelta")
+    _check_option_type(owner, given, "backoff", (timedelta, BackoffSpec), "a timedelta or a BackoffSpec")
+    _check_option_type(owner, given, "at", datetime, "a datetime with a time zone")
     if "at" in given and given["at"].tzinfo is None:
-        raise InvalidArgument(f"{what}: at is a datetime without a time zone: add one, as in datetime.now(UTC)")
+        raise InvalidArgument(f"{owner}: at is a datetime without a time zone: add one, as in datetime.now(UTC)")
     if "at" in given and "delay" in given:
-        raise InvalidArgument(f"{what}: at and delay contradict each other: give one of them")
+        raise InvalidArgument(f"{owner}: at and delay contradict each other: give one of them")
     if "timeout" in given:
-        check_timeout_s(f"{what}: timeout", given["timeout"])
+        check_timeout_s(f"{owner}: timeout", given["timeout"])
     if "queue" in given:
         check_queue_name(given["queue"])
     make_retry_override(given.get("attempts"), _backoff_for_add(given.get("backoff")))
@@ -94,8 +94,8 @@ def _backoff_for_add(backoff: timedelta | BackoffSpec | None) -> int | BackoffSp
     return backoff // timedelta(milliseconds=1) if isinstance(backoff, timedelta) else backoff
 
 
-def _check_option_type(what: str, given: Mapping[str, Any], name: str, kind: Any, expected: str) -> None:
+def _check_option_type(owner: str, given: Mapping[str, Any], name: str, kind: Any, expected: str) -> None:
     if name in given and not isinstance(given[name], kind):
         wrong = type(given[name])
         hint = ": write timedelta(seconds=...)" if wrong in (int, float) and name != "at" else ""
-        raise InvalidType(f"{what}: {name} must be {expected}, not {wrong.__name__}{hint}")
+        raise InvalidType(f"{owner}: {name} must be {expected}, not {wrong.__name__}{hint}")

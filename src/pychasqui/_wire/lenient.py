@@ -14,7 +14,7 @@ MAX_PAIRS = 64
 LATEST_MS = 253_402_300_799_999  # the end of the year 9999, where dates end
 
 
-def read_int(raw: Any, least: int = 0, most: int = 2**63 - 1) -> int | None:
+def read_int(raw: Any, minimum: int = 0, maximum: int = 2**63 - 1) -> int | None:
     """A whole number between two bounds as the server or a script writes it; None for everything else."""
     if isinstance(raw, bool):
         return None
@@ -23,7 +23,7 @@ def read_int(raw: Any, least: int = 0, most: int = 2**63 - 1) -> int | None:
         if not (0 < len(digits) <= MAX_DIGITS and digits.isdigit() and digits.isascii()):
             return None
         raw = int(raw)
-    return raw if isinstance(raw, int) and least <= raw <= most else None
+    return raw if isinstance(raw, int) and minimum <= raw <= maximum else None
 
 
 def read_ms(raw: Any) -> int:
@@ -35,11 +35,11 @@ def read_ms(raw: Any) -> int:
     return int(min(max(score, 0.0), LATEST_MS)) if score == score else 0
 
 
-def read_text(raw: Any, most_bytes: int = MAX_TEXT_BYTES) -> str | None:
+def read_text(raw: Any, max_bytes: int = MAX_TEXT_BYTES) -> str | None:
     """Text cut to a bound; what is no UTF-8 in it is replaced. None if there is none."""
     if isinstance(raw, str):
-        return raw[:most_bytes]
-    return raw[:most_bytes].decode("utf-8", "replace") if isinstance(raw, bytes) else None
+        return raw[:max_bytes]
+    return raw[:max_bytes].decode("utf-8", "replace") if isinstance(raw, bytes) else None
 
 
 def read_pairs(words: Any) -> dict[bytes, bytes]:

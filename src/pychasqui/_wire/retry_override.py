@@ -46,11 +46,11 @@ def decode_retry(raw: bytes) -> RetryOverride:
     )
 
 
-def _read_backoff(raw: bytes, what: str) -> BackoffSpec:
-    fields = read_struct(raw, what, BackoffSpec.__struct_fields__, fewest=5)
+def _read_backoff(raw: bytes, value_name: str) -> BackoffSpec:
+    fields = read_struct(raw, value_name, BackoffSpec.__struct_fields__, fewest=5)
     for name in ("kind", "delay_ms"):
         if name not in fields:
-            raise DecodeError(f"{what} has no {name}")
+            raise DecodeError(f"{value_name} has no {name}")
     return BackoffSpec(
         kind=_read_kind(fields["kind"]),
         delay_ms=read_u64(fields["delay_ms"], "backoff.delay_ms"),

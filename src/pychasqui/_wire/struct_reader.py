@@ -32,64 +32,64 @@ _decode_u64 = msgspec.msgpack.Decoder(Unsigned64).decode
 _decode_float = msgspec.msgpack.Decoder(float).decode
 
 
-def read_struct(data: bytes, what: str, names: tuple[str, ...], *, fewest: int) -> dict[str, bytes]:
+def read_struct(data: bytes, value_name: str, names: tuple[str, ...], *, fewest: int) -> dict[str, bytes]:
     """Returns the fields of the struct that `data` starts with, each still encoded."""
     is_keyed = is_map(data[0]) if data else False
     if not is_keyed and not (data and is_array(data[0])):
-        raise DecodeError(f"{what} is neither an array nor a map")
+        raise DecodeError(f"{value_name} is neither an array nor a map")
     position, count = read_head_end_and_length(data, 0)
     if is_keyed and count > _MAX_KEYS:
-        raise DecodeError(f"{what} is a map of {count}, more than {_MAX_KEYS}")
+        raise DecodeError(f"{value_name} is a map of {count}, more than {_MAX_KEYS}")
     if not is_keyed and not fewest <= count <= len(names):
-        raise DecodeError(f"{what} is an array of {count}, not of {fewest} to {len(names)}")
+        raise DecodeError(f"{value_name} is an array of {count}, not of {fewest} to {len(names)}")
     fields: dict[str, bytes] = {}
     for index in range(count):
         if is_keyed:
             start, position = position, find_end_of_value(data, position)
-            name = read_label(data[start:position], names, f"a key of {what}")
+            name = read_label(data[start:position], names, f"a key of {value_name}")
         else:
             name = names[index]
         start, position = position, find_end_of_value(data, position)
         if name in fields:
-            raise DecodeError(f"{what} has {name} twice")
+            raise DecodeError(f"{value_name} has {name} twice")
         if name in names:
             fields[name] = data[start:position]
     return fields
 
 
-def read_variant(raw: bytes, names: tuple[str, ...], what: str) -> tuple[str, bytes]:
+def read_variant(raw: bytes, names: tuple[str, ...], value_name: str) -> tuple[str, bytes]:
     """Returns the label of an enum and its content, still encoded; NIL if it has none."""
     if not is_map(raw[0]):
-        return read_label(raw, names, what), NIL
+        return read_label(raw, names, value_name), NIL
     start, count = read_head_end_and_length(raw, 0)
     if count != 1:
-        raise DecodeError(f"{what} is a map of {count}, not of one")
+        raise DecodeError(f"{value_name} is a map of {count}, not of one")
     end = find_end_of_value(raw, start)
-    return read_label(raw[start:end], names, what), raw[end:]
+    return read_label(raw[start:end], names, value_name), raw[end:]
 
 
-def read_label(raw: bytes, names: tuple[str, ...], what: str) -> str:
+def read_label(raw: bytes, names: tuple[str, ...], value_name: str) -> str:
     """Returns a name written as str or bin, or as its position among `names`; it need not be one of them."""
     first = raw[0]
     if first < 0x80 or 0xCC <= first <= 0xCF:
-        index = read_u64(raw, what)
+        index = read_u64(raw, value_name)
         return names[index] if index < len(names) else "unknown"
     if is_str(first) or is_bin(first):
         return raw[read_head_end_and_length(raw, 0)[0] :].decode(errors="replace")
-    raise DecodeError(f"{what} is neither a str nor a bin nor an unsigned int")
+    raise DecodeError(f"{value_name} is neither a str nor a bin nor an unsigned int")
 
 
-def read_text(raw: bytes, what: str) -> str:
+def read_text(raw: bytes, value_name: str) -> str:
     """Text written as str or bin."""
     if not is_bin(raw[0]):
-        return _decode_or_raise(_decode_str, raw, what)
+        return _decode_or_raise(_decode_str, raw, value_name)
     try:
-        return _decode_or_raise(_decode_bytes, raw, what).decode()
+        return _decode_or_raise(_decode_bytes, raw, value_name).decode()
     except UnicodeDecodeError as error:
-        raise DecodeError(f"{what}: {error}") from error
+        raise DecodeError(f"{value_name}: {error}") from error
 
 
-def read_bytes(raw: bytes, what: str) -> bytes:
+def read_bytes(raw: bytes, value_name: str) -> bytes:
     """Bytes written as bin, as an array of small ints, or as a str that is not UTF-8."""
     if is_str(raw[0]):
         content = raw[read_head_end_and_length(raw, 0)[0] :]
@@ -97,24 +97,24 @@ def read_bytes(raw: bytes, what: str) -> bytes:
             content.decode()
         except UnicodeDecodeError:  # written by something that has only one type for text and bytes
             return content
-    return bytes(_decode_or_raise(_decode_bytes_or_ints, raw, what))
+    return bytes(_decode_or_raise(_decode_bytes_or_ints, raw, value_name))
 
 
-def read_u32(raw: bytes, what: str) -> int:
-    return _decode_or_raise(_decode_u32, raw, what)
+def read_u32(raw: bytes, value_name: str) -> int:
+    return _decode_or_raise(_decode_u32, raw, value_name)
 
 
-def read_u64(raw: bytes, what: str) -> int:
-    return _decode_or_raise(_decode_u64, raw, what)
+def read_u64(raw: bytes, value_name: str) -> int:
+    return _decode_or_raise(_decode_u64, raw, value_name)
 
 
-def read_float(raw: bytes, what: str) -> float:
-    return _decode_or_raise(_decode_float, raw, what)
+def read_float(raw: bytes, value_name: str) -> float:
+    return _decode_or_raise(_decode_float, raw, value_name)
 
 
-def read_optional(read: Callable[[bytes, str], T], raw: bytes, what: str) -> T | None:
+def read_optional(read: Callable[[bytes, str], T], raw: bytes, value_name: str) -> T | None:
     """Reads by `read`; None for nil."""
-    return None if raw == NIL else read(raw, what)
+    return None if raw == NIL else read(raw, value_name)
 
 
 def find_end_of_value(data: bytes, start: int) -> int:
@@ -122,8 +122,8 @@ def find_end_of_value(data: bytes, start: int) -> int:
     return skip_value(data, start, max_depth=_MAX_SKIPPED_DEPTH)
 
 
-def _decode_or_raise(decode: Callable[[bytes], T], raw: bytes, what: str) -> T:
+def _decode_or_raise(decode: Callable[[bytes], T], raw: bytes, value_name: str) -> T:
     try:
         return decode(raw)
     except DECODER_REFUSALS as error:
-        raise DecodeError(f"{what}: {error}") from error
+        raise DecodeError(f"{value_name}: {error}") from error

@@ -28,7 +28,7 @@ _OTHERS: FailureKind = ("others",)
 class _Repeats:
     """Failures of one kind since the last line about it."""
 
-    what: str
+    description: str
     count: int = 0
 
 
@@ -64,8 +64,10 @@ class FailureLog:
         if not self._repeats:
             self._call_later(PERIOD_S, self._log_counts_again)
         others = "failures of other kinds"
-        what = others if kind is _OTHERS else f"{printable(job.name)!r} has failed with {printable(failure.error_type)}"
-        self._repeats[kind] = _Repeats(what)
+        description = (
+            others if kind is _OTHERS else f"{printable(job.name)!r} has failed with {printable(failure.error_type)}"
+        )
+        self._repeats[kind] = _Repeats(description)
 
     def log_counts(self) -> None:
         """Logs the count of each kind since its last line, and forgets a kind that has not occurred since."""
@@ -73,7 +75,7 @@ class FailureLog:
             if not repeats.count:
                 del self._repeats[kind]
                 continue
-            log.warning("%s: %d more times within %g s", repeats.what, repeats.count, PERIOD_S)
+            log.warning("%s: %d more times within %g s", repeats.description, repeats.count, PERIOD_S)
             repeats.count = 0
 
     def _log_counts_again(self) -> None:

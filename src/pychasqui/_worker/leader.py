@@ -93,15 +93,15 @@ class LeaderService(Service):
         Only the leader subscribes: a message costs the server as much as it has subscribers.
         """
         if self._leads:
-            return await self._tick(hears=await self._subscribe())
-        wait_s = await self._tick(hears=True)
-        return 0.0 if self._leads else wait_s  # what was published until it leads and hears may be due sooner
+            return await self._tick(needs_polling=not await self._subscribe())
+        wait_s = await self._tick(needs_polling=False)
+        return 0.0 if self._leads else wait_s  # what was published until it leads and is subscribed may be due sooner
 
     async def _subscribe(self) -> bool:
         """Returns whether messages come."""
         raise NotImplementedError
 
-    async def _tick(self, *, hears: bool) -> float:
+    async def _tick(self, *, needs_polling: bool) -> float:
         """Does what is due, if this process leads; returns how long to wait for the next look."""
         raise NotImplementedError
 
@@ -126,14 +126,14 @@ class LeaderService(Service):
         """When something is known to be due. While looks fail, nothing is: the pauses between them hold."""
         return float("inf") if self._outage.is_on else self._next_due
 
-    def _standby_pause_s(self, lease_left_ms: int, most_s: float) -> float:
+    def _standby_pause_s(self, lease_left_ms: int, max_s: float) -> float:
         """How long to wait for a lease that another process holds: until it ends if it is not renewed (-1: it has no
         end), so that nothing is held up for longer than that. Many workers share the looks, unless it moves nothing."""
         if self._living_workers.living > STANDING_BY and self._overdue_from is None:
             return min(
-                self._living_workers.scale_pause_by_workers(most_s, STANDING_BY), LONGEST_STANDBY_S
+                self._living_workers.scale_pause_by_workers(max_s, STANDING_BY), LONGEST_STANDBY_S
             ) * random.uniform(0.5, 1.5)
-        return most_s if lease_left_ms < 0 else min(most_s, (lease_left_ms + 1) / 1000)
+        return max_s if lease_left_ms < 0 else min(max_s, (lease_left_ms + 1) / 1000)
 
     def _note_leader(self, other: OtherLeader | None) -> None:
         """Notes which process leads, and whether it moves what is due."""

@@ -81,7 +81,7 @@ class PromoterService(LeaderService):
     async def _subscribe(self) -> bool:
         return await self._broker.subscribe_to_due(self.wake_when_due)
 
-    async def _tick(self, *, hears: bool) -> float:
+    async def _tick(self, *, needs_polling: bool) -> float:
         now = clock.monotonic()
         was_expected = now >= self._next_due
         self._next_due = float("inf")
@@ -95,18 +95,18 @@ class PromoterService(LeaderService):
             self._refusals.pause_after(ReplyError(done.refusal))
         else:
             self._refusals.end()
-        wait_s = self._next_look_s(done, now, was_expected=was_expected, hears=hears)
+        wait_s = self._next_look_s(done, now, was_expected=was_expected, needs_polling=needs_polling)
         if self._record is not None:
             await self._record_tick(self._record, done)
         return wait_s
 
-    def _next_look_s(self, done: Promotion, now: float, *, was_expected: bool, hears: bool) -> float:
+    def _next_look_s(self, done: Promotion, now: float, *, was_expected: bool, needs_polling: bool) -> float:
         """Returns in how many seconds to look again."""
         if done.set_aside:
             self.set_aside += done.set_aside
             log.error("%d delayed members were no jobs and are in the dead letters now", done.set_aside)
         moved = done.promoted + done.set_aside
-        if (moved and not was_expected) or (done.next_due_ms >= 0 and not hears):
+        if (moved and not was_expected) or (done.next_due_ms >= 0 and needs_polling):
             self._alert_until = now + ALERT_FOR_S
         if moved and done.next_due_ms == 0:  # the batch was full, by its jobs or by its bytes
             return 0.0

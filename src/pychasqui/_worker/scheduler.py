@@ -72,7 +72,7 @@ class SchedulerService(LeaderService):
     async def _subscribe(self) -> bool:
         return await self._repeats.subscribe_to_due(self.wake_when_due)
 
-    async def _tick(self, *, hears: bool) -> float:
+    async def _tick(self, *, needs_polling: bool) -> float:
         self._next_due = float("inf")
         asked_at = clock.monotonic()
         due = await self._repeats.list_due(self._holder, self._lease_ms, self._batch)
@@ -137,7 +137,7 @@ def _plan_spec(due: DueSpec, now_ms: int, grace_ms: int, on_missed: Callable[[],
     if due.fired < 0:
         raise DecodeError("its count of fires is no number")
     retry = decode_retry(due.retry) if due.retry else None
-    most = max(1, BYTES_A_CALL // max(1, len(spec.payload)))
+    max_fires = max(1, BYTES_A_CALL // max(1, len(spec.payload)))
 
     def decide(due: DueSpec, next_ms: int | None, fires_ms: tuple[int, ...]) -> FireDecision:
         envelopes = [
@@ -153,11 +153,11 @@ def _plan_spec(due: DueSpec, now_ms: int, grace_ms: int, on_missed: Callable[[],
     while True:
         fires_ms = plan.fires_ms
         made_up += len(fires_ms)
-        while len(fires_ms) > most:
-            yield decide(due, fires_ms[most], fires_ms[:most])
+        while len(fires_ms) > max_fires:
+            yield decide(due, fires_ms[max_fires], fires_ms[:max_fires])
             if not plan.has_missed:
                 return
-            due, fires_ms = due._replace(score=fires_ms[most]), fires_ms[most:]
+            due, fires_ms = due._replace(score=fires_ms[max_fires]), fires_ms[max_fires:]
         yield decide(due, plan.next_ms, fires_ms)
         if not plan.goes_on or plan.next_ms is None:
             break

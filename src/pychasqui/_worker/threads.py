@@ -16,9 +16,9 @@ from contextlib import suppress
 class Threads:
     """wake_one() has a thread call `run_jobs` with its number; it returns when `has_job` is False. close() ends all."""
 
-    def __init__(self, count: int, *, run_jobs: Callable[[int], None], has_job: Callable[[], bool]) -> None:
+    def __init__(self, max_count: int, *, run_jobs: Callable[[int], None], has_job: Callable[[], bool]) -> None:
         self.is_waking = False  # a thread is about to look for a job
-        self._most = count
+        self._max_count = max_count
         self._run_jobs = run_jobs
         self._has_job = has_job
         self._parked: list[threading.Lock] = []
@@ -39,7 +39,7 @@ class Threads:
             self._parked.pop().release()
         except IndexError:
             with self._starting:
-                if len(self._threads) == self._most or self._is_closed or not self._try_start_thread():
+                if len(self._threads) == self._max_count or self._is_closed or not self._try_start_thread():
                     self.is_waking = False  # a busy thread looks for the next job when its own has ended
 
     def close(self) -> None:

@@ -26,18 +26,18 @@ REFUSED_BYTES = 64 * 2**20  # up to this size, jobs that Redis refuses do not st
 class Unsettled(Generic[T]):
     """Outcomes of one kind: the acker sends `waiting`; `refused` joins it after a pause."""
 
-    def __init__(self, consumer: str, what: str) -> None:
+    def __init__(self, consumer: str, action: str) -> None:
         self.waiting: list[T] = []
         self.refused: list[T] = []
         self.bytes = 0  # of both lists, for kinds that count it
         self.is_refused = False  # the last call got an error that another attempt does not solve
         self._outage = Outage(
-            f"worker {consumer} cannot {what}; they stay pending, and it keeps trying",
-            f"worker {consumer} can {what} again",
+            f"worker {consumer} cannot {action}; they stay pending, and it keeps trying",
+            f"worker {consumer} can {action} again",
         )
         self._refusals = Outage(
-            f"worker {consumer} cannot {what}, some of which Redis refuses; these stay pending, and it keeps trying",
-            f"worker {consumer} can {what} again, all of them",
+            f"worker {consumer} cannot {action}, some of which Redis refuses; these stay pending, and it keeps trying",
+            f"worker {consumer} can {action} again, all of them",
         )
         self._not_before = 0.0
         self._again_at = 0.0

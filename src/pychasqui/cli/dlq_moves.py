@@ -102,12 +102,14 @@ def replay_letters(
 
     They begin as if they had never run. Without conditions the oldest --limit letters are replayed.
     """
-    most = None if is_all else limit
+    max_letters = None if is_all else limit
     queue = context.queue(queue_name)
     if data is not None:
         context.run(_replay_one(context, queue, which, read_data(data), is_agreed=is_agreed, dry_run=dry_run))
         return
-    context.run(_replay_letters(context, queue, which, limit=most, rate=rate, is_agreed=is_agreed, dry_run=dry_run))
+    context.run(
+        _replay_letters(context, queue, which, limit=max_letters, rate=rate, is_agreed=is_agreed, dry_run=dry_run)
+    )
 
 
 async def _replay_letters(
@@ -132,6 +134,7 @@ async def _replay_letters(
                 replayed = await queue.dlq.replay(
                     limit=found.count, rate=rate, on_progress=bar.show, **found.bounded(which)
                 )
+    # In the words of the official binary, which has the limit there: scripts may read them.
     line = f"replayed {replayed}{'' if limit is None else f' of {limit}'} entries"
     _print_count(context, queue, "replayed", replayed, f"would have {line}" if dry_run else line, dry_run=dry_run)
 

@@ -174,15 +174,15 @@ async def _print_result(context: CommandContext, queue: Queue, status: JobStatus
 async def _cancel_job(
     context: CommandContext, queue: Queue, status: JobStatus, *, is_agreed: bool, dry_run: bool
 ) -> None:
-    what = f"job {printable(status.id)} ({printable(status.name)}) of queue {queue.name}"
+    job_label = f"job {printable(status.id)} ({printable(status.name)}) of queue {queue.name}"
     if status.state in LEFT:
         raise CommandFailure(
             f"job {printable(status.id)!r} is {status.state}: there is nothing to cancel", ExitCode.NOT_FOUND
         )
     if dry_run:
-        context.output.message(f"would cancel {what}, which is {status.state}")
+        context.output.message(f"would cancel {job_label}, which is {status.state}")
         return
-    confirm(context, f"Cancel {what}, which is {status.state}?", is_agreed=is_agreed)
+    confirm(context, f"Cancel {job_label}, which is {status.state}?", is_agreed=is_agreed)
     answer = await queue.cancel(status.id)
     if answer == "unknown":
         raise CommandFailure(f"job {printable(status.id)!r} has just ended: nothing was cancelled", ExitCode.NOT_FOUND)
@@ -191,9 +191,9 @@ async def _cancel_job(
 
 
 async def _run_job_now(context: CommandContext, queue: Queue, status: JobStatus, *, dry_run: bool) -> None:
-    what = _require_delayed(queue, status, "run now")
+    job_label = _require_delayed(queue, status, "run now")
     if dry_run:
-        context.output.message(f"would run {what} now")
+        context.output.message(f"would run {job_label} now")
         return
     _print_move(context, queue, status, await queue.run_now(status.id), "due now")
 

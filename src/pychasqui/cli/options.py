@@ -104,9 +104,9 @@ queues_argument = click.argument("queue_names", metavar="[QUEUE]...", nargs=-1)
 group_option = click.option("--group", default=SETTINGS["group"].default, show_default=True, help="The consumer group.")
 
 
-def make_limit_option(default: int, most: int = 1_000_000) -> Callable[[F], F]:
+def make_limit_option(default: int, maximum: int = 1_000_000) -> Callable[[F], F]:
     return click.option(
-        "--limit", type=click.IntRange(1, most), default=default, show_default=True, help="How many to show at most."
+        "--limit", type=click.IntRange(1, maximum), default=default, show_default=True, help="How many to show at most."
     )
 
 

@@ -290,9 +290,9 @@ async def _remove_repeatable(
     async with queue:
         found = await queue.repeatables.get(key) if key.strip() else None
         if found is not None and not dry_run:
-            what = f"{printable(key, 200)} ({describe_pattern(found.meta.pattern)}) of queue {queue.name}"
+            repeatable_label = f"{printable(key, 200)} ({describe_pattern(found.meta.pattern)}) of queue {queue.name}"
             if sys.stdin.isatty():
-                confirm(context, f"Remove repeatable {what}?", is_agreed=is_agreed)
+                confirm(context, f"Remove repeatable {repeatable_label}?", is_agreed=is_agreed)
             await queue.repeatables.remove(key)
     word = "not found" if found is None else "would be removed" if dry_run else "removed"
     context.output.item({"queue": queue.name, "key": key, "removed": found is not None, "dry_run": dry_run}, word)

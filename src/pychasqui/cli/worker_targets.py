@@ -64,7 +64,7 @@ def import_module(name: str) -> ModuleType:
         raise describe_error(f"module {name!r} cannot be imported", error) from None
 
 
-def describe_error(what: str, error: Exception) -> CommandFailure:
+def describe_error(problem: str, error: Exception) -> CommandFailure:
     """Turns an error of the user's code into a CommandFailure; prints the user's part of its traceback.
 
     Our own errors need no traceback: their line says what to change.
@@ -73,10 +73,10 @@ def describe_error(what: str, error: Exception) -> CommandFailure:
     theirs = [frame for frame in frames if not frame.filename.startswith(NOT_THEIRS)]
     if isinstance(error, ChasquiError):
         position = f" ({theirs[-1].filename}, line {theirs[-1].lineno})" if theirs else ""
-        return CommandFailure(f"{what}: {error}{position}", exit_code_of(error))
+        return CommandFailure(f"{problem}: {error}{position}", exit_code_of(error))
     *lines, summary = traceback.format_exception_only(error)
     click.echo("".join([*traceback.format_list(theirs), *lines]), err=True, nl=False)
-    return CommandFailure(f"{what}: {summary.rstrip()}")
+    return CommandFailure(f"{problem}: {summary.rstrip()}")
 
 
 def find_attribute(module: ModuleType, path: str) -> Any:

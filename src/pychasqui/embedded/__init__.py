@@ -219,7 +219,7 @@ def _start_until_answered(folder: Path, files: ServerFiles, socket_path: Path, d
         if lock is not None:  # no supervisor runs; the server of a killed one may still run
             try:
                 if started == 2:  # the second start has failed as well
-                    raise _make_failure(f"the embedded server in {str(folder)!r} did not start", files)
+                    raise _make_error_with_log(f"the embedded server in {str(folder)!r} did not start", files)
                 _start_supervisor(folder, files, socket_path, lock)
                 started += 1
             finally:
@@ -227,7 +227,7 @@ def _start_until_answered(folder: Path, files: ServerFiles, socket_path: Path, d
         if does_server_answer(socket_path):
             return
         if time.monotonic() > deadline:
-            raise _make_failure(
+            raise _make_error_with_log(
                 f"the embedded server in {str(folder)!r} gave no answer in {START_TIMEOUT_S:.0f} s", files
             )
         time.sleep(0.005)
@@ -267,6 +267,6 @@ def _refuse_older_server(binary: Path, folder: Path) -> None:
         )
 
 
-def _make_failure(what: str, files: ServerFiles) -> RedisTrouble:
+def _make_error_with_log(problem: str, files: ServerFiles) -> RedisTrouble:
     lines = files.log.read_text(errors="replace").splitlines() if files.log.exists() else []
-    return RedisTrouble("\n".join([f"{what}; its log ends with:", *lines[-10:]]))
+    return RedisTrouble("\n".join([f"{problem}; its log ends with:", *lines[-10:]]))

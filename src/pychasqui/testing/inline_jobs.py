@@ -99,8 +99,8 @@ class InlineJobs:
 
     async def _run_until(self, until_ms: int) -> list[BaseException]:
         parts = self._app.load_parts()
-        async with run_lifespan(parts.lifespan, parts.middlewares) as surroundings:
-            dispatcher = Dispatcher(parts.definitions, _DirectCalls(), surroundings, stores_results=True)
+        async with run_lifespan(parts.lifespan, parts.middlewares) as runtime:
+            dispatcher = Dispatcher(parts.definitions, _DirectCalls(), runtime, stores_results=True)
             return await self._run_due(dispatcher, parts.schedules, until_ms)
 
     async def _run_due(self, dispatcher: Dispatcher, schedules: list[Schedule], until_ms: int) -> list[BaseException]:

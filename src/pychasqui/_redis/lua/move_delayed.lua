@@ -7,13 +7,13 @@
 -- found take `max_bytes`.
 --
 -- KEYS  delayed (sorted set: member -> when it is due, in ms), stream
--- ARGV  what (cancel, postpone or run), delay_ms (for postpone), prefix of the queue's keys, kept_ms (how long the keys of a
+-- ARGV  action (cancel, postpone or run), delay_ms (for postpone), prefix of the queue's keys, kept_ms (how long the keys of a
 --       job outlive its time), channel for due times, max_bytes (the last member may go beyond it), then the ids
 -- Touches the keys of each job before the first write
 -- Returns {answers, error}. The answers are 1 for each id that was found and 0 for each that was not; they are fewer than the
 -- ids if the call ended early, and the caller sends the rest again. The error is what the rest was refused with, or empty
 local delayed, stream = KEYS[1], KEYS[2]
-local what, delay_ms, prefix, kept_ms = ARGV[1], tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[4])
+local action, delay_ms, prefix, kept_ms = ARGV[1], tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[4])
 local due_channel, bytes_left, first_id, last_id = ARGV[5], tonumber(ARGV[6]), 7, 6
 local call, pcall = redis.call, redis.pcall
 
@@ -45,10 +45,10 @@ local found, why = {}, ''
 for i = first_id, last_id do
   local rank = members[i] and call('ZRANK', delayed, members[i])
   local trouble
-  if rank and what == 'postpone' then
+  if rank and action == 'postpone' then
     trouble = postpone(ARGV[i], members[i], now_ms + delay_ms, delay_ms, kept_ms)
   elseif rank then
-    trouble = take_out(ARGV[i], members[i], rank, what == 'run')
+    trouble = take_out(ARGV[i], members[i], rank, action == 'run')
   end
   if trouble then
     why = trouble.err
@@ -57,5 +57,5 @@ for i = first_id, last_id do
   found[#found + 1] = rank and 1 or 0
 end
 
-if what == 'postpone' then publish(due_channel, delay_ms) end
+if action == 'postpone' then publish(due_channel, delay_ms) end
 return {found, why}

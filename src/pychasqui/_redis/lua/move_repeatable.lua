@@ -7,11 +7,11 @@
 --
 -- KEYS  repeat (sorted set: key of a repeatable -> when it fires next, in ms), paused (sorted set of the same form), spec
 --       (hash of this repeatable)
--- ARGV  what (remove, pause or resume), key, score (for resume: when it fires next), channel for due times, the server's time
+-- ARGV  action (remove, pause or resume), key, score (for resume: when it fires next), channel for due times, the server's time
 --       in ms
 -- Returns 1 if the repeatable was there to be removed, paused or resumed, else 0
 local repeats, paused, hash = KEYS[1], KEYS[2], KEYS[3]
-local what, key, score, due_channel, now_ms = ARGV[1], ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5])
+local action, key, score, due_channel, now_ms = ARGV[1], ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5])
 local call = redis.call
 
 -- include lib/refusal.lua
@@ -24,14 +24,14 @@ local has_spec = call('EXISTS', hash) == 1
 local refused = refusal('ZREM', repeats, absent_member(repeats))
 if refused then return refused end
 
-if what == 'remove' then
+if action == 'remove' then
   call('DEL', hash)
   call('ZREM', repeats, key)
   call('ZREM', paused, key)
   return (firing_score or (paused_score and has_spec)) and 1 or 0
 end
 
-if what == 'pause' then
+if action == 'pause' then
   if not firing_score then return 0 end
   call('ZADD', paused, firing_score, key)
   call('ZREM', repeats, key)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from .session import QueueSession
 
 
-class JobMoves:
+class CancelAndReschedule:
     """The methods of Queue that cancel jobs, and those about delayed jobs."""
 
     _encoder: Encoder
@@ -54,6 +54,6 @@ class JobMoves:
         """Makes a delayed job due at once. False if it is no longer delayed."""
         return (await self._move_delayed("run", [job_id]))[0]
 
-    async def _move_delayed(self, what: str, job_ids: list[str], delay_ms: int = 0) -> list[bool]:
+    async def _move_delayed(self, action: str, job_ids: list[str], delay_ms: int = 0) -> list[bool]:
         ids = [checks.check_job_id(job_id) for job_id in job_ids]
-        return await self._loop_session().move_delayed(what, ids, delay_ms)
+        return await self._loop_session().move_delayed(action, ids, delay_ms)
