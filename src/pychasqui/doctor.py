@@ -21,7 +21,7 @@ SKEW_MS = 1000  # a job's age and the end of a job's result are then visibly wro
 LARGE_SHARE, FULL_SHARE = 0.75, 0.9  # of the memory
 SEEN_LATELY_MS = 15_000
 GONE_MS = 3_600_000
-MOST_BEHIND_BYTES = 1024 * 1024
+MAX_REPLICA_LAG_BYTES = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +177,7 @@ def judge_replicas(info: dict[str, str]) -> Iterator[Finding]:
         return
     behind = [written - _read_info_number(each, "offset") for each in replicas if each.get("state") == "online"]
     text = f"{len(behind)} of {len(replicas)} replicas are online, and {max(behind, default=0):,} bytes behind at most"
-    if len(behind) < len(replicas) or max(behind) > MOST_BEHIND_BYTES:
+    if len(behind) < len(replicas) or max(behind) > MAX_REPLICA_LAG_BYTES:
         remedy = "look at the log of the replica that is behind: a failover to it loses jobs"
         yield Finding("server", "replicas", "warning", text, remedy)
     else:

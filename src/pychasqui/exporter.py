@@ -24,7 +24,7 @@ from .queue import Queue
 
 log = logging.getLogger("chasqui.exporter")
 
-MOST_REPEATABLES = 200
+MAX_REPEATABLES = 200
 SERVED_FOR_S = 1.0
 
 
@@ -133,7 +133,7 @@ class Gauges:
             queue.oldest_age_ms(),
             queue.is_paused(),
             queue.workers(),
-            queue._inspector.next_fires(MOST_REPEATABLES),
+            queue._inspector.next_fires(MAX_REPEATABLES),
         )
         self._up.set(1, queue.name)
         states = {"waiting": counts.waiting, "active": counts.active, "delayed": counts.delayed, "dlq": counts.dead}

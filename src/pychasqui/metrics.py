@@ -215,9 +215,9 @@ class GuardedSinks:
         try:
             method(record)
         except BaseException as error:  # noqa: BLE001  a sink is the user's, and may raise anything
-            self._log_error(error)
+            self._count_and_log_error(error)
 
-    def _log_error(self, error: BaseException) -> None:
+    def _count_and_log_error(self, error: BaseException) -> None:
         self.refused += 1
         if self.refused == 1:
             log.error("a metrics sink has raised; jobs go on, and further errors are only counted", exc_info=error)

@@ -20,7 +20,7 @@ __all__ = ["FoundNames", "OfficialFacts", "QueueOverview", "Queues"]
 SEARCH_S = 0.15
 RATE_WINDOW_MS = 60_000
 EVENTS_READ = 5000  # of all queues together, for their rates
-MOST_EVENTS, FEWEST_EVENTS = 1000, 100  # of one queue
+MAX_EVENTS, MIN_EVENTS = 1000, 100  # of one queue
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class Queues(ServerSession):
     async def overview(self, names: Sequence[str]) -> list[QueueOverview]:
         """Returns how each of the queues is. One that cannot be read has an `error`."""
         now_ms = await self._broker.now_ms()
-        events = max(FEWEST_EVENTS, min(MOST_EVENTS, EVENTS_READ // max(1, len(names))))
+        events = max(MIN_EVENTS, min(MAX_EVENTS, EVENTS_READ // max(1, len(names))))
         return await asyncio.gather(*(self._read_overview(check_queue_name(name), now_ms, events) for name in names))
 
     async def _read_overview(self, name: str, now_ms: int, events: int) -> QueueOverview:

@@ -93,10 +93,12 @@ class Repeatables:
         for _ in range(STORE_ATTEMPTS):
             there = await self._broker().read(spec.key)
             now_ms = await self._broker().now_ms()
-            keeps = there is not None and _has_same_times(there, spec)
-            first_ms = 0 if keeps else _find_first_fire(spec, now_ms)
-            seen = b"" if there is None else there.spec
-            done = await self._broker().upsert(spec.key, first_ms, raw, retry, now_ms, seen=seen, keeps=keeps)
+            keeps_times = there is not None and _has_same_times(there, spec)
+            first_ms = 0 if keeps_times else _find_first_fire(spec, now_ms)
+            expected_spec = b"" if there is None else there.spec
+            done = await self._broker().upsert(
+                spec.key, first_ms, raw, retry, now_ms, expected_spec=expected_spec, keeps_times=keeps_times
+            )
             if done is not None:
                 return StoredRepeatable(spec.key, done.score, raw, done.fired, retry, done.is_paused)
         raise RedisTrouble(

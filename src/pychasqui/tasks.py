@@ -15,8 +15,8 @@ import msgspec
 
 from ._tasks.current import current_job as current_job
 from ._tasks.definition import TaskDefinition, Upgrade, merge_call_options
+from ._tasks.foreign_option_names import METHODS, SENDING
 from ._tasks.loop_queues import LoopQueues
-from ._tasks.names_elsewhere import METHODS, SENDING
 from ._tasks.pydantic_types import DataMismatchError
 from ._tasks.send_options import SendOptions, check_send_options
 from .errors import InvalidArgument, InvalidType, UnsupportedData, printable

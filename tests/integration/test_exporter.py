@@ -43,7 +43,7 @@ async def commands(witness: redis.asyncio.Redis) -> int:
 class TestPort:
     async def test_clients_that_say_nothing_make_room_for_a_probe(self, make_worker: Callable[..., Worker]) -> None:
         async with make_worker(succeed, metrics_port=0) as worker, AsyncExitStack() as stack:
-            for _ in range(http.MOST_AT_ONCE + 40):
+            for _ in range(http.MAX_CONNECTIONS + 40):
                 _, silent = await asyncio.open_connection("127.0.0.1", worker.metrics_port)
                 stack.push_async_callback(_hang_up, silent)
                 silent.write(b"GET /met")
@@ -56,7 +56,7 @@ class TestPort:
         monkeypatch.setattr(PrometheusSink, "render", lambda self, more: "x" * 20_000_000)
         monkeypatch.setattr(http, "ANSWER_WITHIN_S", 60.0)  # a busy machine is slow to open them all
         async with make_worker(succeed, metrics_port=0) as worker, AsyncExitStack() as stack:
-            for _ in range(http.MOST_OF_A_PAGE):
+            for _ in range(http.MAX_REQUESTS_PER_PAGE):
                 _, slow = await asyncio.open_connection("127.0.0.1", worker.metrics_port, limit=10)
                 stack.push_async_callback(_hang_up, slow)
                 slow.write(b"GET /metrics HTTP/1.1\r\n\r\n")

@@ -237,13 +237,13 @@ class TestServer:
             await queue.add("send", 1)
             session = queue._loop_session().sender._adder._add_broker.session_of_live_socket()
             assert session is not None
-            if not session.remembers_numbers:
+            if not session.can_use_idmp:
                 pytest.skip("this server remembers no numbers: the ledger does, whichever server it is on")
             begin = AddSession.__init__
 
             def begin_forgetful(self: AddSession, adds: AddBroker, socket: Socket) -> None:
                 begin(self, adds, socket)
-                self.remembers_numbers = False
+                self.can_use_idmp = False
 
             monkeypatch.setattr(AddSession, "__init__", begin_forgetful)
             proxy.cut_after_request(b"XADD")

@@ -46,7 +46,7 @@ def test_a_search_without_faults_finds_few_states() -> None:
     assert search_all(Budget()).states < 100
 
 
-# The fewest faults that bring each flaw to light, and what it then looks like.
+# The min_fields faults that bring each flaw to light, and what it then looks like.
 LIGHT = {
     "no gate": (Budget(lost=1), "in 2 places"),
     "no owner": (Budget(pauses=1), "as if it were"),

@@ -35,7 +35,7 @@ from pychasqui._core.outcome import FailedRun
 from pychasqui._producer.encoder import JobBatch
 from pychasqui._producer.session import MOVED_A_CALL
 from pychasqui._redis import scripts
-from pychasqui._redis.cancellations import MOST_NOTES
+from pychasqui._redis.cancellations import MAX_NOTES
 from pychasqui._redis.failed_jobs import Rescheduled
 from pychasqui._redis.inspector import PURGED_A_CALL
 from pychasqui._redis.keys import REGISTRY
@@ -299,32 +299,32 @@ def read_notes(group: Group, notes: dict[bytes, bytes]) -> Call:
     fields = list(notes)
     for start in range(0, len(fields), 1000):
         group.client.hset(KEYS.cancelled, mapping={field: notes[field] for field in fields[start : start + 1000]})
-    return lambda: group.read_cancellations(MOVED_BYTES, most_notes=MOST_NOTES)
+    return lambda: group.read_cancellations(MOVED_BYTES, most_notes=MAX_NOTES)
 
 
 def read_cancellations(group: Group) -> Call:
     """As many notes as there may be, of entries that are all there."""
-    return read_notes(group, dict.fromkeys(held(group, MOST_NOTES), b"1"))
+    return read_notes(group, dict.fromkeys(held(group, MAX_NOTES), b"1"))
 
 
 def read_moot_cancellations(group: Group) -> Call:
-    return read_notes(group, {b"%d-0" % number: b"1" for number in range(1, MOST_NOTES)})
+    return read_notes(group, {b"%d-0" % number: b"1" for number in range(1, MAX_NOTES)})
 
 
 def read_cancellations_of_long_ids(group: Group) -> Call:
     """Each is as long as cancel lets it be."""
-    sizes = [min(MAX_JOB_ID_BYTES, 40 * MOST_NOTES // count - 3) for count in range(1, MOST_NOTES + 1)]
+    sizes = [min(MAX_JOB_ID_BYTES, 40 * MAX_NOTES // count - 3) for count in range(1, MAX_NOTES + 1)]
     last = held(group, 1)[0]
     return read_notes(group, {b"id %0*d" % (size, number): last for number, size in enumerate(sizes)})
 
 
 def read_too_many_cancellations(group: Group) -> Call:
     """Anybody may have written them."""
-    return read_notes(group, {b"id %d" % number: b"9999999999999-1" for number in range(20 * MOST_NOTES)})
+    return read_notes(group, {b"id %d" % number: b"9999999999999-1" for number in range(20 * MAX_NOTES)})
 
 
 def reschedule_beside_cancelled(group: Group) -> Call:
-    group.client.hset(KEYS.cancelled, mapping={f"id {number}": "1-1" for number in range(MOST_NOTES)})
+    group.client.hset(KEYS.cancelled, mapping={f"id {number}": "1-1" for number in range(MAX_NOTES)})
     return reschedule(group)
 
 

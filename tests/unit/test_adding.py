@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from pychasqui._core.options import PLAIN, AddOptions
-from pychasqui._redis.adding import NumberedAdd, make_add_arguments, make_add_with_options_arguments
+from pychasqui._redis.adding import IdmpAdd, make_add_arguments, make_add_with_options_arguments
 from tests.support.outcomes import buried, rescheduled
 
 NAMES = st.sampled_from([b"", b"mail", b"report", b"3"])
@@ -32,7 +32,7 @@ def test_a_numbered_add_is_packed_as_hiredis_packs_it(stream: str, number: int, 
     stream = stream.encode(errors="replace").decode()
     fields = (b"d", envelope, b"n", name) if name else (b"d", envelope)
     words: tuple[bytes, ...] = (b"XADD", stream.encode(), b"IDMP", b"me", b"%d" % number, b"*", *fields)
-    assert NumberedAdd(stream, "me").pack(number, envelope, name) == hiredis.pack_command(words)  # type: ignore[arg-type]
+    assert IdmpAdd(stream, "me").pack(number, envelope, name) == hiredis.pack_command(words)  # type: ignore[arg-type]
 
 
 def test_jobs_with_one_name_send_it_once() -> None:

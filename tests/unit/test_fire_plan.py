@@ -145,7 +145,7 @@ def test_missed_windows_are_planned_in_parts_up_to_the_cap(pattern: RepeatPatter
     while plan.goes_on:
         assert len(plan.fires_ms) <= MAX_FIRES
         assert plan.next_ms is not None
-        plan = plan_fires(greedy, plan.next_ms, fired=len(fires), now_ms=NOW, made_up=len(fires))
+        plan = plan_fires(greedy, plan.next_ms, fired=len(fires), now_ms=NOW, caught_up=len(fires))
         fires += plan.fires_ms
     assert fires == [due_ms + n * 1000 for n in range(MAX_CATCHUP)]
     assert (plan.next_ms, plan.given_up) == (NOW + 1000, 51)
@@ -156,13 +156,13 @@ def test_the_last_part_of_what_was_missed_keeps_to_the_cap_although_it_is_in_tim
     due_ms = NOW - (MAX_FIRES + 5) * 1000
     plan = plan_fires(catching_up, due_ms, fired=0, now_ms=NOW)
     assert (len(plan.fires_ms), plan.next_ms, plan.goes_on) == (MAX_FIRES, NOW - 5000, True)
-    plan = plan_fires(catching_up, NOW - 5000, fired=MAX_FIRES, now_ms=NOW, made_up=MAX_FIRES)
+    plan = plan_fires(catching_up, NOW - 5000, fired=MAX_FIRES, now_ms=NOW, caught_up=MAX_FIRES)
     assert plan == FirePlan((NOW - 5000, NOW - 4000, NOW - 3000), NOW + 1000, has_missed=True, given_up=3)
 
 
 def test_the_limit_ends_what_is_planned_in_parts() -> None:
     limited = spec(every(1000), limit=MAX_FIRES + 2, missed_fires=fire_all(10_000))
-    plan = plan_fires(limited, NOW - 2000 * 1000, fired=MAX_FIRES, now_ms=NOW, made_up=MAX_FIRES)
+    plan = plan_fires(limited, NOW - 2000 * 1000, fired=MAX_FIRES, now_ms=NOW, caught_up=MAX_FIRES)
     assert (len(plan.fires_ms), plan.next_ms, plan.goes_on) == (2, None, False)
 
 

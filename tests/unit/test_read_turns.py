@@ -9,7 +9,13 @@ import pytest
 
 from pychasqui._worker import read_turns
 from pychasqui._worker.living_workers import LivingWorkers
-from pychasqui._worker.read_turns import LONGEST_REST_S, MESSAGES_APART_S, MOST_WAITING, SHORTEST_REST_S, ReadTurns
+from pychasqui._worker.read_turns import (
+    LONGEST_REST_S,
+    MAX_WAITING_READERS,
+    MESSAGES_APART_S,
+    SHORTEST_REST_S,
+    ReadTurns,
+)
 from pychasqui.errors import ConnectionLost
 from tests.support.clock import FakeClock
 from tests.support.memory_broker import MemoryBroker
@@ -37,7 +43,7 @@ class TurnsBench:
 
 class TestFewWorkers:
     async def test_every_read_waits_at_the_server(self, clock: FakeClock) -> None:
-        bench = TurnsBench(living=MOST_WAITING)
+        bench = TurnsBench(living=MAX_WAITING_READERS)
         for _ in range(10):
             clock.now += 5
             assert bench.turns.block_ms() == BLOCK_MS
@@ -67,8 +73,8 @@ class TestManyWorkers:
             heapq.heappush(due, (next_at, number))
             if clock.now > began + 30:
                 waiting.append(sum(end > clock.now for end in waits_until))
-        assert MOST_WAITING / 2 < sum(waiting) / len(waiting) <= MOST_WAITING * 1.25
-        assert max(waiting) <= 2 * MOST_WAITING
+        assert MAX_WAITING_READERS / 2 < sum(waiting) / len(waiting) <= MAX_WAITING_READERS * 1.25
+        assert max(waiting) <= 2 * MAX_WAITING_READERS
         assert len(had_turns) > min(living, 200) / 2
         assert looks / 120 / living < 1 / (0.8 * min(max(SHORTEST_REST_S, 0.02 * (living - 16)), LONGEST_REST_S))
 

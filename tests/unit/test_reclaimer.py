@@ -215,7 +215,7 @@ class TestScan:
         try:
             await eventually(lambda: bench.broker.asked("now_ms"))
             await asyncio.sleep(0)
-            assert mine._next_verdict_s == pytest.approx(0.3)
+            assert mine._next_suspect_s == pytest.approx(0.3)
         finally:
             await mine.end(patience_s=0)
 
@@ -335,7 +335,7 @@ class TestManyWorkers:
     async def test_a_worker_looks_at_leases_that_are_over_when_a_renewal_has_found_some(self, clock: FakeClock) -> None:
         bench = ReclaimerBench({b"b": 3}, {b"b": OVER})
         mine = reclaimer(bench, living_workers=LivingWorkers(1000))
-        mine._look_at = clock.now + 60
+        mine._full_scan_at = clock.now + 60
         mine._trusted_since = 0.0
         bench.ended_leases.send()
         await mine._scan_consumers()
@@ -349,7 +349,7 @@ class TestManyWorkers:
     async def test_a_worker_that_has_left_is_taken_over_at_once(self, clock: FakeClock) -> None:
         bench = ReclaimerBench({b"b": 3}, {b"b": 0})
         mine = reclaimer(bench, living_workers=LivingWorkers(1000))
-        mine._look_at = clock.now + 60
+        mine._full_scan_at = clock.now + 60
         bench.ended_leases.send()
         await mine._scan_consumers()
         assert bench.relieved == [(b"b", 0, 10)]
@@ -361,7 +361,7 @@ class TestManyWorkers:
         bench = ReclaimerBench({b"b": 3}, {b"b": 0})
         bench.broker.answer_with["take_over"] = lambda *_: []
         mine = reclaimer(bench, living_workers=LivingWorkers(1000))
-        mine._look_at = clock.now + 60
+        mine._full_scan_at = clock.now + 60
         for _ in range(10):
             bench.ended_leases.send()
             await mine._scan_consumers()
@@ -374,7 +374,7 @@ class TestManyWorkers:
         """By its own clock: it sleeps between two looks, and each of them finds an entry to take over."""
         bench, slept = ReclaimerBench({b"b": 3}, {b"b": 0}), list[float]()
         mine = reclaimer(bench, living_workers=LivingWorkers(1000))
-        mine._look_at = float("inf")
+        mine._full_scan_at = float("inf")
         sleep = mine._sleep
 
         async def note_sleep(seconds: float | None = None) -> None:

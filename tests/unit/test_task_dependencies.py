@@ -66,14 +66,14 @@ def make_app(request: pytest.FixtureRequest) -> Callable[[Callable[..., Any]], A
             async def work(number: int, session: str = Depends(provider)) -> str:
                 return f"{10 // number} {session}" if number else missing()
 
-            assert InjectionPlan("work", work, {}).one_generator
+            assert InjectionPlan("work", work, {}).single_generator
             app.task(attempts=1)(work)
         else:
 
             async def work_with_both(number: int, session: str = Depends(provider), one: int = Depends(other)) -> str:
                 return f"{10 // number} {session}" if number else missing()
 
-            assert not InjectionPlan("work", work_with_both, {}).one_generator
+            assert not InjectionPlan("work", work_with_both, {}).single_generator
             app.task(attempts=1, name="work")(work_with_both)
 
         @app.tasks["work"].upgrade

@@ -187,7 +187,7 @@ class TestInline:
                 await app.queue("default").add("send_mail", {"to": object()})
 
     async def test_a_task_that_enqueues_itself_does_not_run_for_ever(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("pychasqui.testing.inline_jobs.MOST_RUNS", 20)
+        monkeypatch.setattr("pychasqui.testing.inline_jobs.MAX_RUNS", 20)
         with inline(app) as jobs:
             await again.enqueue()
             with pytest.raises(RuntimeError, match="does a task enqueue itself"):

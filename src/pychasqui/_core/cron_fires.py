@@ -17,7 +17,7 @@ from .zones import Zone
 # Further ahead than this no change of a clock can show a time again: clocks are less than two days apart.
 _NEAR_S = 3 * DAY_S
 # A pattern whose every time is skipped by a change of the clock has none: calendar and rules repeat after 400 years.
-_MOST_CHANGES = 500
+_MAX_OFFSET_CHANGES = 500
 
 
 class _SearchPosition(NamedTuple):
@@ -34,7 +34,7 @@ def next_cron_fire(cron: Cron, zone: Zone, after: int) -> int | None:
         return None
     position = _start_search(cron, zone, after)
     changes = 0
-    while changes < _MOST_CHANGES and (wall := cron.next_after(position.ruled_out)) is not None:
+    while changes < _MAX_OFFSET_CHANGES and (wall := cron.next_after(position.ruled_out)) is not None:
         fire = wall - position.offset  # unless the clock is changed before
         if _can_jump_to_fire(zone, position, fire):
             position = _make_position(zone, fire - _NEAR_S)
@@ -58,7 +58,9 @@ def _start_search(cron: Cron, zone: Zone, after: int) -> _SearchPosition:
     position = _make_position(zone, after)
     if cron.is_every_hour:
         return position
-    shown = zone.wall_time_before_put_back(after)  # this time is shown again: all times up to `shown` were there before
+    shown = zone.wall_time_before_clocks_went_back(
+        after
+    )  # this time is shown again: all times up to `shown` were there before
     return position if shown is None else position._replace(ruled_out=shown - 1)
 
 

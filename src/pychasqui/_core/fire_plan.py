@@ -66,7 +66,7 @@ class FirePlan:
     fires_ms: tuple[int, ...]
     next_ms: int | None
     has_missed: bool = False  # no scheduler fired in time, and the policy has decided
-    goes_on: bool = False  # the next score was missed as well: plan it at once, with `made_up`
+    goes_on: bool = False  # the next score was missed as well: plan it at once, with `caught_up`
     given_up: int = 0  # windows past the cap of fire-all, counted up to MAX_FIRES
 
 
@@ -76,26 +76,26 @@ class _AllowedFires(NamedTuple):
 
 
 def plan_fires(
-    spec: RepeatSpec, due_ms: int, *, fired: int, now_ms: int, grace_ms: int = GRACE_MS, made_up: int | None = None
+    spec: RepeatSpec, due_ms: int, *, fired: int, now_ms: int, grace_ms: int = GRACE_MS, caught_up: int | None = None
 ) -> FirePlan:
     """Decides about a repeatable whose score is `due_ms` and that has fired `fired` times.
 
     The bounds and the limit hold for all fires. If more than MAX_FIRES are due in time, the next score is due as well.
-    With `made_up` it goes on with windows that were missed, after this number of them has been made up for.
+    With `caught_up` it goes on with windows that were missed, after this number of them has been made up for.
     """
     if due_ms > now_ms:
         return FirePlan((), due_ms)
     following = _next_window(spec, due_ms)
     is_late = now_ms - due_ms > grace_ms and following is not None and following < now_ms
-    if is_late or made_up is not None:
-        return _plan_missed_fires(spec, due_ms, fired, now_ms, made_up or 0)
+    if is_late or caught_up is not None:
+        return _plan_missed_fires(spec, due_ms, fired, now_ms, caught_up or 0)
     fires = _due_windows(spec, due_ms, now_ms, MAX_FIRES)
     allowed, may_go_on = _find_allowed_fires(spec, fires, fired)
     return FirePlan(allowed, _next_window(spec, fires[-1]) if may_go_on else None)
 
 
-def _plan_missed_fires(spec: RepeatSpec, due_ms: int, fired: int, now_ms: int, made_up: int) -> FirePlan:
-    cap = _max_missed_fires_to_make_up(spec.missed_fires) - made_up
+def _plan_missed_fires(spec: RepeatSpec, due_ms: int, fired: int, now_ms: int, caught_up: int) -> FirePlan:
+    cap = _max_missed_fires_to_make_up(spec.missed_fires) - caught_up
     fires = _due_windows(spec, due_ms, now_ms, min(cap, MAX_FIRES)) if cap > 0 else []
     allowed, may_go_on = _find_allowed_fires(spec, fires, fired)
     if not may_go_on:

@@ -50,7 +50,7 @@ class Zone:
             after = step_end
         return None
 
-    def wall_time_before_put_back(self, at: int) -> int | None:
+    def wall_time_before_clocks_went_back(self, at: int) -> int | None:
         """If this time is shown for the second time, returns what the clock showed when it was put back; else None."""
         local = self._local_time_at(at)
         if not local.fold:

@@ -22,8 +22,8 @@ log = logging.getLogger("chasqui.http")
 
 MAX_REQUEST_BYTES = 8192
 ANSWER_WITHIN_S = 5.0
-MOST_AT_ONCE = 64  # connections; more than the requests of all pages together
-MOST_OF_A_PAGE = 16  # requests
+MAX_CONNECTIONS = 64  # connections; more than the requests of all pages together
+MAX_REQUESTS_PER_PAGE = 16  # requests
 
 
 class Answer(NamedTuple):
@@ -120,7 +120,7 @@ class HttpServer:
         connection.add_done_callback(self._forget_connection)
 
     def _close_oldest_if_full(self) -> bool:
-        if len(self._connections) < MOST_AT_ONCE:
+        if len(self._connections) < MAX_CONNECTIONS:
             return True
         oldest = next(iter(self._idle), None)
         if oldest is None:
@@ -167,7 +167,7 @@ class HttpServer:
 
     async def _send_page(self, path: str, writer: asyncio.StreamWriter, *, has_body: bool) -> None:
         page = self._pages.get(path)
-        if page is None or self._busy[path] >= MOST_OF_A_PAGE:
+        if page is None or self._busy[path] >= MAX_REQUESTS_PER_PAGE:
             status = HTTPStatus.NOT_FOUND if page is None else HTTPStatus.SERVICE_UNAVAILABLE
             await _write_and_close(writer, _encode_response(_make_status_answer(status), has_body=has_body))
             return

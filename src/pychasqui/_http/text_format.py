@@ -11,9 +11,9 @@ from typing import Literal
 from .._core.printable import printable
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-MOST_NAMES = 200
+MAX_NAMES = 200
 MAX_LABEL_CHARS = 100  # of a job name or a repeatable's key, which is repeated in each line
-OTHER = "_other"  # the label for all names past MOST_NAMES: a producer that invents names must not fill our memory
+OTHER = "_other"  # the label for all names past MAX_NAMES: a producer that invents names must not fill our memory
 
 LabelValues = tuple[str, ...]
 
@@ -103,7 +103,7 @@ class Histogram:
 class JobNameLabels:
     """Maps job names to label values: the first `max_names` names, each cut to a length, and OTHER for the rest."""
 
-    def __init__(self, max_names: int = MOST_NAMES) -> None:
+    def __init__(self, max_names: int = MAX_NAMES) -> None:
         self._max_names = max_names
         self._known: set[str] = set()
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from .._core.limits import LARGE_JOB_BYTES
 from .._core.options import PLAIN, AddOptions, estimate_options_cost_bytes
-from .._redis.adding import read_add_statuses, read_added_count, read_numbered_add
+from .._redis.adding import read_add_statuses, read_added_count, read_idmp_add_reply
 from .._redis.replies import FULL, NEW
 from ..errors import ChasquiError, QueueFull
 from ..metrics import JobsAdded
@@ -26,7 +26,7 @@ class AddBatch:
         "is_bulk",
         "is_in_doubt",
         "is_large",
-        "is_remembered",
+        "is_sent_by_idmp",
         "max_stream_len",
         "names",
         "needed",
@@ -37,7 +37,7 @@ class AddBatch:
         "waiters",
     )
 
-    def __init__(self, deadline: float, needed: int, max_stream_len: int, *, is_remembered: bool = False) -> None:
+    def __init__(self, deadline: float, needed: int, max_stream_len: int, *, is_sent_by_idmp: bool = False) -> None:
         self.envelopes: list[bytes] = []
         self.names: list[bytes] = []
         self.ids: list[str] = []
@@ -53,7 +53,7 @@ class AddBatch:
         self.can_be_transaction = False  # the same, and not sent yet
         self.is_in_doubt = False  # it was sent, and nobody knows whether it has arrived
         self.replicas = 0  # how many must have it before it counts as added
-        self.is_remembered = is_remembered  # by the server: it is a single job that was sent without the ledger
+        self.is_sent_by_idmp = is_sent_by_idmp  # a single job that was sent without the ledger
 
     def append(self, envelope: bytes, name: bytes, job_id: str, waiter: asyncio.Future[str]) -> None:
         self.envelopes.append(envelope)
@@ -89,9 +89,9 @@ class AddBatch:
 
     def use_ledger(self) -> None:
         """The server has refused the number: nothing was added."""
-        self.is_remembered = False
+        self.is_sent_by_idmp = False
 
-    def claim_only_transaction(self) -> bool:
+    def try_use_transaction_once(self) -> bool:
         """Whether the batch may be sent without a script: once, and never again."""
         may, self.can_be_transaction = self.can_be_transaction, False
         return may
@@ -132,8 +132,8 @@ class AddBatch:
 
     def read_reply(self, reply: Any) -> int | bytes | None:
         """How many plain jobs were taken, or a status for each job; None if this is no answer to this batch."""
-        if self.is_remembered:
-            return read_numbered_add(reply)
+        if self.is_sent_by_idmp:
+            return read_idmp_add_reply(reply)
         if self.options is None:
             return read_added_count(reply, len(self.envelopes))
         return read_add_statuses(reply, len(self.envelopes))

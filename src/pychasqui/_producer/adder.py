@@ -91,12 +91,12 @@ class Adder:
         # hot: what the server needs comes first, what we need to remember while it is at work
         self._number += 1
         slot, bound = self._free_slots.pop(), self._max_stream_len
-        is_remembered = self._trusts_server and session.remembers_numbers
-        if is_remembered:
-            session.add_numbered(self._number, envelope, name)
+        is_sent_by_idmp = self._trusts_server and session.can_use_idmp
+        if is_sent_by_idmp:
+            session.add_by_idmp(self._number, envelope, name)
         else:
             session.add_one(slot, self._number, bound, envelope, name)
-        batch = AddBatch(loop.time() + self._timeout_s, 1, bound, is_remembered=is_remembered)
+        batch = AddBatch(loop.time() + self._timeout_s, 1, bound, is_sent_by_idmp=is_sent_by_idmp)
         waiter = loop.create_future()
         batch.append(envelope, name, job_id, waiter)
         batch.assign_ledger_slot(self._number, slot)
@@ -168,15 +168,15 @@ class Adder:
             self._stuck.append(batch)
             self._start_resending()
             return
-        if batch.is_remembered and not session.remembers_numbers:
+        if batch.is_sent_by_idmp and not session.can_use_idmp:
             self._give_up_batch(
                 batch, _make_error_for_batch(batch, ConnectionLost("the server that was asked is gone"))
             )
             return
         self._sent.add(batch)
-        if batch.is_remembered:
-            session.add_numbered(batch.number, batch.envelopes[0], batch.names[0])
-        elif batch.can_be_transaction and batch.claim_only_transaction() and session.transactions.is_ready:
+        if batch.is_sent_by_idmp:
+            session.add_by_idmp(batch.number, batch.envelopes[0], batch.names[0])
+        elif batch.can_be_transaction and batch.try_use_transaction_once() and session.transactions.is_ready:
             jobs = (batch.envelopes, batch.names)
             session.add_large(batch.slot, batch.number, *jobs, batch.deadline, partial(self._handle_reply, batch))
             session.transactions.watch(batch.deadline, self._send_gathered)
@@ -235,11 +235,11 @@ class Adder:
     def _is_sent_by_ledger(self, batch: AddBatch, error: ChasquiError) -> bool:
         """Sends a single job with the ledger, if the server has only refused XADD with a number: it may not know it."""
         session = self._add_broker.session_of_live_socket()
-        if session is None or not batch.is_remembered or batch.is_in_doubt:
+        if session is None or not batch.is_sent_by_idmp or batch.is_in_doubt:
             return False
         if not isinstance(error, ReplyError) or error.code != "ERR":
             return False
-        session.do_without_numbered_adds(error)
+        session.stop_using_idmp(error)
         batch.use_ledger()
         self._send_batch(batch)
         return True

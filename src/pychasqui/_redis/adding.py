@@ -38,27 +38,27 @@ class AddSession:
     Each add is written at once; expect() must follow in the same turn of the loop, with what gets the reply.
     """
 
-    __slots__ = ("_broker", "_due_channel", "expect", "remembers_numbers", "socket", "transactions")
+    __slots__ = ("_broker", "_due_channel", "can_use_idmp", "expect", "socket", "transactions")
 
     def __init__(self, broker: AddBroker, socket: Socket) -> None:
         self._broker = broker
         self.socket = socket
-        self.remembers_numbers = socket.dialect is not None and socket.dialect.idmp
+        self.can_use_idmp = socket.dialect is not None and socket.dialect.idmp
         has_shards = socket.dialect is not None and socket.dialect.has_shards
         self._due_channel = shard_channel(broker.due_channel) if has_shards else broker.due_channel
         self.transactions = AddTransactions(socket, *broker.add_keys)
         self.expect = socket.expect  # hot: a job that is alone is sent before it is recorded here
 
-    def add_numbered(self, number: int, envelope: bytes, name: bytes) -> None:
-        """Adds one job under a number that the server itself remembers; only if `remembers_numbers`."""
+    def add_by_idmp(self, number: int, envelope: bytes, name: bytes) -> None:
+        """Adds one job under a number that the server itself remembers; only if `can_use_idmp`."""
         # hot: on an idle machine the script takes 40 us longer
-        self.socket.write(self._broker.numbered_add.pack(number, envelope, name))
+        self.socket.write(self._broker.idmp_add.pack(number, envelope, name))
 
-    def do_without_numbered_adds(self, error: ReplyError) -> None:
+    def stop_using_idmp(self, error: ReplyError) -> None:
         """Notes that the server refuses XADD with a number, whatever version it says it is: the ledger is used."""
-        if self.remembers_numbers:
+        if self.can_use_idmp:
             log.info("XADD with IDMP is refused, so a script adds in its place: %s", error)
-        self.remembers_numbers = False
+        self.can_use_idmp = False
         socket = self.socket
         if socket.dialect is not None:
             socket.dialect = replace(socket.dialect, idmp=False)
@@ -127,7 +127,7 @@ class AddBroker:
         self.ledger_ttl_ms = ledger_ttl_ms
         self.prefix = keys.prefix
         self.due_channel = keys.due_channel
-        self.numbered_add = NumberedAdd(keys.stream, producer)
+        self.idmp_add = IdmpAdd(keys.stream, producer)
         self.add_keys = (keys.stream, self.ledger)
         self.add_with_options_keys = (keys.stream, self.ledger, keys.delayed)
         self._session: AddSession | None = None
@@ -159,7 +159,7 @@ class AddBroker:
         await self.connection.call("DEL", self.ledger)
 
 
-class NumberedAdd:
+class IdmpAdd:
     """XADD of one job with its producer's number, which the server remembers."""
 
     # hot: on an idle machine hiredis.pack_command takes 8 us longer over it
@@ -200,7 +200,7 @@ def make_add_with_options_arguments(
     return arguments
 
 
-def read_numbered_add(reply: Any) -> int | None:
+def read_idmp_add_reply(reply: Any) -> int | None:
     """Returns 1 for the entry's id that XADD answers with; None if this is no answer to it."""
     return 1 if type(reply) is bytes else None
 

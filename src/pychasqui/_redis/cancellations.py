@@ -11,7 +11,7 @@ from .calls import RedisCalls
 from .replies import QueueFlags, as_bytes, as_text, read_count, reads_reply
 
 NOTES_KEPT_MS = 7 * 24 * 3600 * 1000  # of jobs that no worker takes
-MOST_NOTES = 5000  # of 40 bytes; of longer ones fewer
+MAX_NOTES = 5000  # of 40 bytes; of longer ones fewer
 BY_ID = b"id "  # begins a note about the id of a job
 
 
@@ -46,7 +46,7 @@ class CancelCalls(RedisCalls):
         Sent again, it finds a job that it has removed no more.
         """
         keys = (self._keys.stream, self._keys.delayed, self._keys.events, self._keys.cancelled)
-        head = (job_id, entry_id, int(is_lost), self._keys.prefix, NOTES_KEPT_MS, MOST_NOTES)
+        head = (job_id, entry_id, int(is_lost), self._keys.prefix, NOTES_KEPT_MS, MAX_NOTES)
         arguments = (*head, events_max_len, await self.find_channel(self._keys.pause_channel))
         return _read_cancel_answer(await self.run_script(scripts.CANCEL, keys, arguments))
 
@@ -65,7 +65,7 @@ class CancelCalls(RedisCalls):
         """Returns the notes whose jobs may still be in the stream; the others are removed. Harmless to send again."""
         keys = (self._keys.stream, self._keys.cancelled)
         return _read_cancellation_notes(
-            await self.run_script(scripts.READ_CANCELLATIONS, keys, (MOVED_BYTES, MOST_NOTES))
+            await self.run_script(scripts.READ_CANCELLATIONS, keys, (MOVED_BYTES, MAX_NOTES))
         )
 
 

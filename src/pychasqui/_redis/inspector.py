@@ -33,9 +33,9 @@ from .replies import Entry, read_count, read_range, reads_replies
 
 PURGED_A_CALL = 500
 KEYS_A_CALL = 500
-MOST_WORKERS = 1000
+MAX_WORKERS = 1000
 READ_LATELY_MS = 15_000  # an official consumer waits for 5 s in each read, by default
-MOST_GROUPS = 100
+MAX_GROUPS = 100
 LAST_ID = (2**64 - 1, 2**64 - 1)
 _ENTRY_ID = re.compile(rb"[0-9]{1,20}-[0-9]{1,20}")
 
@@ -168,10 +168,10 @@ class InspectorBroker:
     async def read_worker_records(self) -> list[tuple[str, bytes]]:
         """Returns the names of those workers whose lease is not over, and what each says of itself."""
         groups = [name.decode("utf-8", "replace") for name in await self._read_last_delivered_ids()]
-        leases = await asyncio.gather(*map(self._broker.read_leases, {self._group, *groups[:MOST_GROUPS]}))
+        leases = await asyncio.gather(*map(self._broker.read_leases, {self._group, *groups[:MAX_GROUPS]}))
         now_ms = await self._broker.now_ms()
         names = {name for of_group in leases for name, lease in of_group.items() if lease >= now_ms}
-        alive = [read_text(name) or "" for name in sorted(names)][:MOST_WORKERS]
+        alive = [read_text(name) or "" for name in sorted(names)][:MAX_WORKERS]
         if not alive:
             return []
         records = read_stored_bytes_list(await self._call("MGET", *map(self._keys.worker, alive)), len(alive))

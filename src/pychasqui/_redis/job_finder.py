@@ -16,14 +16,14 @@ from .replies import Entry, read_range, reads_replies
 
 FIRST_PAGE = 25  # later pages are up to four times as long as the last one, depending on the size of its entries
 PAGE = 1000
-NEAR = 500  # entries that are read before the place where a job should be
-MOST_NEAR = 20_000  # entries that are read from there on: a process makes up to 10,000 ids in a millisecond
+MAX_ENTRIES_BEFORE = 500  # entries that are read before the place where a job should be
+MAX_ENTRIES_BEHIND = 20_000  # entries that are read from there on: a process makes up to 10,000 ids in a millisecond
 LATE_MS = 2  # processes that add at the same time mix their jobs
 EARLY_MS = 60_000  # by how much the clock of the process that added a job may be ahead of the server's
 OFFSETS_MS = (-EARLY_MS, -1000, -50, 0, 5, 50, 500, 5000, 60_000, 3_600_000)  # where the first look is
 PROBES = 6  # places of each further look
 PROBED = 5  # entries of one place: one that was promoted or retried is older than its neighbours
-MOST_LOOKS = 20
+MAX_PROBE_ROUNDS = 20
 CLOSE = 64  # ids between two places of which one is before the job and one behind it: the rest is read
 SEQUENCES = 2**14
 LAST_ID = (2**64 - 1, 2**64 - 1)  # the server refuses to look behind it
@@ -64,12 +64,12 @@ class JobFinderBroker:
     async def find_entry_added_at(self, match: Match, added_at_ms: int) -> Entry | None:
         """Looks at the entries whose jobs were made in that millisecond: few, or a bulk of many thousands."""
         start = await self._bisect_entry_id(added_at_ms)
-        async for page in self.read_entry_pages(start, MOST_NEAR):
+        async for page in self.read_entry_pages(start, MAX_ENTRIES_BEHIND):
             if (entry := match(page)) is not None:
                 return entry
             if min(map(_read_added_at_ms, page[-PROBED:])) > added_at_ms + LATE_MS:
                 break
-        return await find_entry_in_pages(self.read_entry_pages(f"({start}", NEAR, is_back=True), match)
+        return await find_entry_in_pages(self.read_entry_pages(f"({start}", MAX_ENTRIES_BEFORE, is_back=True), match)
 
     async def _bisect_entry_id(self, added_at_ms: int) -> str:
         """Returns about the first entry id whose job was not made before that time.
@@ -84,7 +84,7 @@ class JobFinderBroker:
         )
         if high is None:
             high = _id_to_number(*read_entry_id(newest[0][0])) if newest else low
-        for _ in range(MOST_LOOKS):
+        for _ in range(MAX_PROBE_ROUNDS):
             if high - low <= CLOSE:
                 break
             step = (high - low) // (PROBES + 1)

@@ -133,16 +133,16 @@ class RepeatablesBroker:
         return await self._broker.now_ms()
 
     async def upsert(
-        self, key: str, score: int, spec: bytes, retry: bytes, now_ms: int, *, seen: bytes, keeps: bool
+        self, key: str, score: int, spec: bytes, retry: bytes, now_ms: int, *, expected_spec: bytes, keeps_times: bool
     ) -> UpsertedRepeatable | None:
-        """Stores it if its spec is still the one that was `seen`; else returns None. With `keeps` its times stay.
+        """Stores it if its present spec is `expected_spec`; else returns None.
 
         Sent twice, the second finds another spec there.
         """
         keys = (self._keys.repeat, self._keys.repeat_paused, self._make_spec_key(key))
         bound = retry and encode_override_for_spec(spec, retry)
         channel = await self._broker.find_channel(self._keys.repeat_channel)
-        arguments = (_encode_key(key), score, spec, bound, channel, now_ms, seen, int(keeps))
+        arguments = (_encode_key(key), score, spec, bound, channel, now_ms, expected_spec, int(keeps_times))
         reply = await self._broker.run_script(scripts.UPSERT_REPEATABLE, keys, arguments)
         if not reply:
             return None

@@ -155,7 +155,7 @@ class Socket(asyncio.BufferedProtocol):
         else:
             self._refused.add(channel)
 
-    def _takes_place_of_reply(self, push: Any) -> bool:
+    def _pass_on_push_unless_reply(self, push: Any) -> bool:
         """Passes a message on. The confirmation of a subscription takes the place of a reply."""
         kind = push[0]
         if kind in (b"message", b"smessage") and push[1] in self._listeners:
@@ -220,7 +220,7 @@ class Socket(asyncio.BufferedProtocol):
         gets, pending = self._parser.gets, self._pending
         try:
             while (reply := gets()) is not _INCOMPLETE:
-                if type(reply) is hiredis.PushNotification and not self._takes_place_of_reply(reply):
+                if type(reply) is hiredis.PushNotification and not self._pass_on_push_unless_reply(reply):
                     continue
                 on_reply, _, _ = pending.popleft()
                 on_reply(reply)
@@ -263,13 +263,13 @@ class Socket(asyncio.BufferedProtocol):
             self._moved = None
             if self._pending:
                 self._set_deadline_timer(deadline)
-        elif self._makes_progress():
-            self._give_up_strict_calls(now)
+        elif self._have_bytes_moved():
+            self._time_out_strict_calls(now)
             self._set_deadline_timer(now + MOVES_S)
         else:
             self.drop(CommandTimeout("the server did not answer in time"))
 
-    def _makes_progress(self) -> bool:
+    def _have_bytes_moved(self) -> bool:
         """Returns whether bytes have moved since the last check.
 
         At the first check: whether part of a reply has arrived, or a large write is unsent.
@@ -284,9 +284,11 @@ class Socket(asyncio.BufferedProtocol):
         """Bytes that the peer has not received yet: in the transport's buffer and, where known, in the system's."""
         if self._transport is None:
             return 0
-        return self._transport.get_write_buffer_size() + _queued_by_system(self._transport.get_extra_info("socket"))
+        return self._transport.get_write_buffer_size() + _kernel_send_buffer_bytes(
+            self._transport.get_extra_info("socket")
+        )
 
-    def _give_up_strict_calls(self, now: float) -> None:
+    def _time_out_strict_calls(self, now: float) -> None:
         """Fails strict calls past their deadline. Their replies keep their places in the order and are dropped."""
         for position, (on_reply, deadline, is_strict) in enumerate(self._pending):
             if is_strict and deadline <= now:
@@ -328,7 +330,7 @@ def _drop_reply(reply: Any) -> None:
     """Is the on_reply of a call that was given up."""
 
 
-def _queued_by_system(sock: socket.socket | None) -> int:
+def _kernel_send_buffer_bytes(sock: socket.socket | None) -> int:
     """Bytes in the system's send buffer. Only Linux reports them; elsewhere they count as sent."""
     if sock is None or not sys.platform.startswith("linux"):
         return 0

@@ -99,9 +99,9 @@ class LeaseHolder:
     async def _end_lease(self, lease: HeldLease, pauses_s: Sequence[float]) -> None:
         for pause_s in pauses_s:
             await asyncio.sleep(pause_s)
-            await self._leave_group(lease)
+            await self._leave_group_with_retries(lease)
 
-    async def _leave_group(self, lease: HeldLease) -> None:
+    async def _leave_group_with_retries(self, lease: HeldLease) -> None:
         """Tries again for as long as the lease can last: after that, others take the entries over by themselves."""
         pause = GrowingPause()
         try:

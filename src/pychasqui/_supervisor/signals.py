@@ -1,4 +1,4 @@
-"""The signals that the supervisor gets, as events: stop, hurry and roll."""
+"""The signals that the supervisor gets, as events: stop, hurry and restart_all."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ SECOND_SIGNAL_S = 0.2  # a signal that comes sooner is the first once more: `tim
 
 
 class SupervisorSignals:
-    """catch() -> SIGTERM and SIGINT set `stop`, and `hurry` the second time; SIGHUP sets `roll`."""
+    """catch() -> SIGTERM and SIGINT set `stop`, and `hurry` the second time; SIGHUP sets `restart_all`."""
 
     def __init__(self) -> None:
         self.stop = asyncio.Event()
         self.hurry = asyncio.Event()
-        self.roll = asyncio.Event()
+        self.restart_all = asyncio.Event()
         self._stopped_at = 0.0  # monotonic
         self._had_terminal = _has_terminal()
 
@@ -28,7 +28,7 @@ class SupervisorSignals:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._on_stop, number.name)
-        loop.add_signal_handler(signal.SIGHUP, self._on_hangup)
+        loop.add_signal_handler(signal.SIGHUP, self._restart_or_stop_on_sighup)
 
     def _on_stop(self, name: str) -> None:
         now = clock.monotonic()
@@ -40,12 +40,12 @@ class SupervisorSignals:
             log.warning("%s again: the processes end now", name)
             self.hurry.set()
 
-    def _on_hangup(self) -> None:
+    def _restart_or_stop_on_sighup(self) -> None:
         """A terminal that is closed sends the same signal to the programs on it, and expects them to end."""
         if self._had_terminal and not _has_terminal():
             self._on_stop("SIGHUP of a terminal that is gone")
         else:
-            self.roll.set()
+            self.restart_all.set()
 
 
 def _has_terminal() -> bool:

@@ -27,7 +27,7 @@ def next_restart_pause_s(pause_s: float, worked_for_s: float) -> float:
     return min(max(2 * pause_s, FIRST_PAUSE_S), longest_s)
 
 
-class Slot:
+class ProcessSlot:
     """run() keeps a process running until `is_over` says that there is nothing more to do after one that ended."""
 
     def __init__(self, start_child: StartChild, *, is_over: Callable[[ChildProcess], bool]) -> None:

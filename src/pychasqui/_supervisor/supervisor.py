@@ -27,7 +27,7 @@ from .messages import Credentials, LeaseTaken, Loaded, Message, Started, WantsSu
 from .pages import SupervisorPages
 from .reload import watch_files
 from .signals import SupervisorSignals
-from .slot import Slot
+from .slot import ProcessSlot
 from .systemd import Systemd
 
 log = logging.getLogger("chasqui.supervisor")
@@ -58,7 +58,9 @@ class ProcessSupervisor:
     def __init__(self, command: Sequence[str], options: SupervisorOptions) -> None:
         self._command = command
         self._options = options
-        self._slots = [Slot(self._start_child, is_over=self._decide_no_successor) for _ in range(options.processes)]
+        self._slots = [
+            ProcessSlot(self._start_child, is_over=self._decide_no_successor) for _ in range(options.processes)
+        ]
         self._children: set[ChildProcess] = set()  # all that run
         self._recycled: set[ChildProcess] = set()  # those that a successor is about to replace
         self._leases = LeaseHolder()
@@ -206,7 +208,7 @@ class ProcessSupervisor:
             log.error("process %d has given no sign of life for %.0f s and is killed", child.pid, silent_s)
             child.kill()
 
-    def _replace_if_over_memory_limit(self, slot: Slot) -> None:
+    def _replace_if_over_memory_limit(self, slot: ProcessSlot) -> None:
         limit, child = self._memory_limit, slot.current
         if limit is None or child is None or child.started is None or child in self._recycled:
             return
@@ -232,15 +234,15 @@ class ProcessSupervisor:
 
     async def _replace_all_when_asked(self) -> None:
         while True:
-            await self._signals.roll.wait()
-            self._signals.roll.clear()
+            await self._signals.restart_all.wait()
+            self._signals.restart_all.clear()
             self._systemd.notify_reloading()
             await self._replace_all()
             self._systemd.notify("READY=1")
 
     def _handle_changed_files(self, files: list[Path]) -> None:
         log.info("%d files have changed, among them %s", len(files), files[0])
-        self._signals.roll.set()
+        self._signals.restart_all.set()
 
     async def _replace_all(self) -> None:
         """Replaces the processes one after the other. The old ones stay if a new one does not start."""

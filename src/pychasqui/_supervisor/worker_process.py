@@ -21,7 +21,7 @@ from .systemd import Systemd
 log = logging.getLogger("chasqui.worker")
 
 CREDENTIALS_EVERY_S = 30.0
-MADE_UP_ID = re.compile(r"c-[0-9a-f]{8}-[0-9a-f-]{27}")
+GENERATED_ID = re.compile(r"c-[0-9a-f]{8}-[0-9a-f-]{27}")
 
 
 class JobCounter:
@@ -58,7 +58,7 @@ def adapt_to_supervisor(workers: Sequence[Worker], link: SupervisorLink, *, max_
 def _adapt_worker(worker: Worker, number: int, link: SupervisorLink, counter: JobCounter | None) -> Worker:
     config = worker.config
     options: dict[str, object] = {}
-    if not MADE_UP_ID.fullmatch(config.consumer_id):  # all processes load the same program
+    if not GENERATED_ID.fullmatch(config.consumer_id):  # all processes load the same program
         options["consumer_id"] = f"{config.consumer_id}-{os.getpid()}"
     if counter is not None:
         options["metrics"] = [*config.metrics_sinks, counter]

@@ -16,7 +16,7 @@ from ..errors import RetryLater, Snooze, UnknownTask, printable
 from ..job import Job
 from .current import running_job
 from .definition import TaskDefinition
-from .injection import InjectionPlan, OneGenerator, close_dependencies, make_yields_twice_error
+from .injection import InjectionPlan, SingleGeneratorPlan, close_dependencies, make_yields_twice_error
 from .lifespan import AppRuntime, Middleware
 from .pydantic_types import DataMismatchError
 from .results import pack_result
@@ -91,8 +91,8 @@ def _make_runner(
     plan = InjectionPlan(f"task {definition.name!r}", definition.function, runtime.constants)
     if plan.is_constant:
         run = _make_plain_runner(definition, thread_calls, plan.constants)
-    elif plan.one_generator is not None and definition.is_async and definition.signature.read_values is not None:
-        run = _make_generator_runner(definition, plan.one_generator)
+    elif plan.single_generator is not None and definition.is_async and definition.signature.read_values is not None:
+        run = _make_generator_runner(definition, plan.single_generator)
     else:
         run = _make_injecting_runner(definition, thread_calls, plan)
     for middleware in reversed(runtime.middlewares):  # the first is around all others
@@ -168,7 +168,7 @@ def _make_plain_runner(
     return run_coroutine if read_values is None else run_by_position
 
 
-def _make_generator_runner(definition: TaskDefinition, dependency: OneGenerator) -> RunTask:
+def _make_generator_runner(definition: TaskDefinition, dependency: SingleGeneratorPlan) -> RunTask:
     read, names, read_values = definition.read_arguments, definition.signature.names, definition.signature.read_values
     make, is_async, name, constants = dependency
     function = partial(definition.function, **constants) if constants else definition.function

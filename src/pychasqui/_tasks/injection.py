@@ -14,14 +14,14 @@ from ..errors import InvalidArgument
 Provider = Callable[..., Any]
 
 
-class Provision(NamedTuple):
+class PlannedProvider(NamedTuple):
     """One value to be made for each job: the provider, and by parameter what it is called with."""
 
     provider: Provider
     needs: Mapping[str, Provider]
 
 
-class OneGenerator(NamedTuple):
+class SingleGeneratorPlan(NamedTuple):
     """The plan of most functions with a dependency: one generator, and perhaps values of the lifespan."""
 
     make: Callable[[], Any]
@@ -36,13 +36,13 @@ class InjectionPlan:
     def __init__(self, label: str, function: Callable[..., Any], constants: Mapping[Provider, Any]) -> None:
         self._label = label
         self._constants = constants
-        self._provisions: list[Provision] = []
+        self._provisions: list[PlannedProvider] = []
         self._seen: list[Provider] = []
         self._wanted = self._find_providers(function, is_task=True)
         # by parameter, for each job the same: values of the lifespan
         self.constants = {name: constants[one] for name, one in self._wanted.items() if one in constants}
         self.is_constant = not self._provisions
-        self.one_generator = self._find_one_generator()
+        self.single_generator = self._find_single_generator()
 
     def _find_providers(self, function: Callable[..., Any], *, is_task: bool = False) -> dict[str, Provider]:
         needs: dict[str, Provider] = {}
@@ -63,9 +63,9 @@ class InjectionPlan:
         if provider in self._seen:
             raise InvalidArgument(f"{self._label}: {getattr(provider, '__name__', provider)} depends on itself")
         self._seen.append(provider)
-        self._provisions.append(Provision(provider, self._find_providers(provider)))
+        self._provisions.append(PlannedProvider(provider, self._find_providers(provider)))
 
-    def _find_one_generator(self) -> OneGenerator | None:
+    def _find_single_generator(self) -> SingleGeneratorPlan | None:
         if len(self._provisions) != 1 or len(self._wanted) != len(self.constants) + 1:
             return None
         ((provider, needs),) = self._provisions
@@ -74,7 +74,7 @@ class InjectionPlan:
             return None
         given = {name: self._constants[one] for name, one in needs.items()}
         (name,) = self._wanted.keys() - self.constants.keys()
-        return OneGenerator(partial(provider, **given) if given else provider, is_async, name, self.constants)
+        return SingleGeneratorPlan(partial(provider, **given) if given else provider, is_async, name, self.constants)
 
     async def open_dependencies(self, opened: list[Any]) -> dict[str, Any]:
         """Makes the values by parameter; `opened` gets what close() has to end."""
@@ -85,19 +85,19 @@ class InjectionPlan:
         return {name: values[provider] for name, provider in self._wanted.items()}
 
 
-async def _enter_dependency(given: Any, opened: list[Any]) -> Any:
-    kind = type(given)
+async def _enter_dependency(dependency: Any, opened: list[Any]) -> Any:
+    kind = type(dependency)
     if kind is AsyncGeneratorType:
-        value = await given.__anext__()
+        value = await dependency.__anext__()
     elif kind is GeneratorType:
-        value = next(given)
-    elif hasattr(type(given), "__aenter__"):
-        value = await given.__aenter__()
-    elif hasattr(type(given), "__enter__"):
-        value = given.__enter__()
+        value = next(dependency)
+    elif hasattr(type(dependency), "__aenter__"):
+        value = await dependency.__aenter__()
+    elif hasattr(type(dependency), "__enter__"):
+        value = dependency.__enter__()
     else:
-        return await given if inspect.isawaitable(given) else given
-    opened.append(given)
+        return await dependency if inspect.isawaitable(dependency) else dependency
+    opened.append(dependency)
     return value
 
 
@@ -114,24 +114,24 @@ async def close_dependencies(opened: list[Any], error: BaseException | None) -> 
         raise trouble
 
 
-async def _leave_dependency(given: Any, error: BaseException | None) -> None:
+async def _leave_dependency(dependency: Any, error: BaseException | None) -> None:
     try:
-        kind = type(given)
+        kind = type(dependency)
         if kind is AsyncGeneratorType:
-            await (given.__anext__() if error is None else given.athrow(error))
+            await (dependency.__anext__() if error is None else dependency.athrow(error))
         elif kind is GeneratorType:
-            next(given) if error is None else given.throw(error)
+            next(dependency) if error is None else dependency.throw(error)
         else:
             details = (None, None, None) if error is None else (type(error), error, error.__traceback__)
-            if hasattr(type(given), "__aexit__"):
-                await given.__aexit__(*details)
+            if hasattr(type(dependency), "__aexit__"):
+                await dependency.__aexit__(*details)
             else:
-                given.__exit__(*details)
+                dependency.__exit__(*details)
             return
     except (StopIteration, StopAsyncIteration):
         return
-    raise make_yields_twice_error(given)
+    raise make_yields_twice_error(dependency)
 
 
-def make_yields_twice_error(given: Any) -> RuntimeError:
-    return RuntimeError(f"the dependency {given.__name__} yields more than once")
+def make_yields_twice_error(dependency: Any) -> RuntimeError:
+    return RuntimeError(f"the dependency {dependency.__name__} yields more than once")

@@ -13,7 +13,7 @@ from threading import get_ident
 from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
-MOST_SKIPS = 3
+MAX_SKIPS = 3
 
 
 class Ended(Generic[T]):
@@ -58,14 +58,14 @@ class _Poller(selectors.DefaultSelector):
         self._skips = 0
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        if timeout == 0 and self._skips < MOST_SKIPS:
+        if timeout == 0 and self._skips < MAX_SKIPS:
             self._skips += 1
             return []
         self._skips = 0
         return super().select(timeout)
 
     def poll_in_next_turn(self) -> None:
-        self._skips = MOST_SKIPS
+        self._skips = MAX_SKIPS
 
 
 class PortalLoop(asyncio.SelectorEventLoop):

@@ -22,7 +22,7 @@ from .signature import check_names
 
 log = logging.getLogger("chasqui.app")
 
-MOST_SCHEDULES = 10_000
+MAX_SCHEDULES = 10_000
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ def make_schedule_key(app_name: str, task_name: str, key: str | None, pattern: R
 async def reconcile_schedules(queue: Queue, app_name: str, schedules: Iterable[Schedule]) -> None:
     """Makes the repeatables of this app in this queue those that are declared. Writes only what differs."""
     wanted = {schedule.key: schedule for schedule in schedules}
-    there = [meta.key for meta in await queue.repeatables.page(MOST_SCHEDULES) if meta.key.startswith(f"{app_name}/")]
+    there = [meta.key for meta in await queue.repeatables.page(MAX_SCHEDULES) if meta.key.startswith(f"{app_name}/")]
     for key in sorted(set(there) - wanted.keys()):
         await queue.repeatables.remove(key)
         log.info("schedule %r of queue %s is declared no longer, and removed", key, queue.name)

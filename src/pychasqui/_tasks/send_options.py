@@ -11,7 +11,7 @@ from .._core.options import IfExists
 from .._core.retry_options import BackoffSpec, make_retry_override
 from .._core.run_timeouts import check_timeout_s
 from ..errors import InvalidArgument, InvalidType
-from .names_elsewhere import describe_unknown_option
+from .foreign_option_names import describe_unknown_option
 
 __all__ = ["IfExists", "SendOptions", "make_add_options", "check_send_options", "check_task_options"]
 

@@ -120,7 +120,7 @@ _decode_four = msgspec.msgpack.Decoder(Envelope).decode
 _decode_five = msgspec.msgpack.Decoder(tuple[str, bytes, Unsigned64, Unsigned32, PackedRetry | None]).decode
 
 
-def decode_job(data: bytes) -> tuple[Envelope, Any]:
+def decode_envelope_and_data(data: bytes) -> tuple[Envelope, Any]:
     """Returns the envelope that `data` starts with, and the value in its payload."""
     try:
         # hot: 0.1 us; what is of the usual shape and cannot be too deep or too large needs no other check
@@ -174,7 +174,7 @@ def _decode_with_extras(data: bytes, refusal: Exception) -> Envelope | None:
 
 def _decode_unusual(data: bytes) -> Envelope:
     """Decodes the shapes that no known producer writes."""
-    fields = read_struct(data, "the envelope", _FIELDS, fewest=3)
+    fields = read_struct(data, "the envelope", _FIELDS, min_fields=3)
     for name in ("id", "payload", "created_at_ms"):
         if name not in fields:
             raise DecodeError(f"the envelope has no {name}")

@@ -40,7 +40,7 @@ _FIELDS = (
     "fired",
     "missed_fires",
 )
-_FEWEST = 7
+_MIN_FIELDS = 7
 HASH_FIELDS = ("spec", "fired", "retry")  # of the hash of a repeatable
 # In the order in which the official engine numbers them.
 _PATTERNS = ("Cron", "Every")
@@ -92,7 +92,7 @@ def _digest_spec(spec: bytes) -> bytes:
 
 def decode_spec(data: bytes) -> RepeatSpec:
     """Returns the repeatable that `data` starts with; raises DecodeError also if it could never be fired."""
-    fields = read_struct(data, "the repeatable", _FIELDS, fewest=_FEWEST)
+    fields = read_struct(data, "the repeatable", _FIELDS, min_fields=_MIN_FIELDS)
 
     def field(name: str) -> bytes:
         return fields.get(name, NIL)
@@ -116,10 +116,10 @@ def decode_spec(data: bytes) -> RepeatSpec:
 def _read_pattern(raw: bytes) -> RepeatPattern:
     tag, content = read_variant(raw, _PATTERNS, "pattern")
     if tag == "Every":
-        fields = read_struct(content, tag, ("interval_ms",), fewest=1)
+        fields = read_struct(content, tag, ("interval_ms",), min_fields=1)
         return RepeatPattern.every(read_u64(fields.get("interval_ms", NIL), "interval_ms"))
     if tag == "Cron":
-        fields = read_struct(content, tag, ("expression", "tz"), fewest=2)
+        fields = read_struct(content, tag, ("expression", "tz"), min_fields=2)
         tz = read_optional(read_text, fields.get("tz", NIL), "tz")
         return RepeatPattern.cron(read_text(fields.get("expression", NIL), "expression"), tz)
     raise DecodeError(f"pattern must be Every or Cron, not {tag!r}"[:200])
@@ -128,7 +128,7 @@ def _read_pattern(raw: bytes) -> RepeatPattern:
 def _read_policy(raw: bytes) -> MissedFiresPolicy:
     tag, content = read_variant(raw, _POLICIES, "missed_fires")
     if tag == "FireAll":
-        fields = read_struct(content, tag, ("max_catchup",), fewest=1)
+        fields = read_struct(content, tag, ("max_catchup",), min_fields=1)
         max_catchup = read_u32(fields.get("max_catchup", NIL), "max_catchup")
         # A user cannot ask to catch up on none; other producers can, and mean this.
         return MissedFiresPolicy.fire_all(max_catchup) if max_catchup else MissedFiresPolicy.skip()

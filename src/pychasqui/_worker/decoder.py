@@ -11,7 +11,7 @@ from .._core.delivery import Delivery
 from .._core.outcome import runs_allowed
 from .._redis.replies import Entry
 from .._wire.entry import ENVELOPE, NAME, ULID_CHARS, decode_name, may_be_unique, read_job_fields
-from .._wire.envelope import decode_envelope, decode_job, read_expiry_ms, read_timeout_s
+from .._wire.envelope import decode_envelope, decode_envelope_and_data, read_expiry_ms, read_timeout_s
 from .._wire.msgpack import decode_scanned, make_scan_if_needed
 from ..errors import DecodeError
 from .job_stops import JobStops
@@ -75,7 +75,7 @@ class Decoder:
                     else:
                         jobs.append(_put_off_decoding(entry_id, fields, deliveries))
                     continue
-                envelope, data = decode_job(raw)
+                envelope, data = decode_envelope_and_data(raw)
             except DecodeError as error:
                 self._on_rejected(entry_id, deliveries + 1, fields, "decode_failed", str(error))
                 continue

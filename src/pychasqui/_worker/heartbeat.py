@@ -21,7 +21,7 @@ from .registry_writer import RegistryWriter
 from .shared import Shared
 
 TICK_S = 0.5  # lease_clock() goes on while the machine sleeps, and a timer does not; the loop watch looks as often
-MOST_UNANSWERED = 4  # renewals on their way at once
+MAX_UNANSWERED_RENEWALS = 4  # renewals on their way at once
 
 
 class Heartbeat:
@@ -105,7 +105,7 @@ class Heartbeat:
 
     def _can_send_another_renewal(self) -> bool:
         """One at a time while the group is gone; else also while earlier ones are on their way."""
-        return self._unanswered < (1 if self._renewal.awaits_group else MOST_UNANSWERED)
+        return self._unanswered < (1 if self._renewal.awaits_group else MAX_UNANSWERED_RENEWALS)
 
     def _schedule_renewal_within(self, seconds: float) -> None:
         self._renew_at = min(self._renew_at, lease_clock() + seconds)

@@ -16,7 +16,7 @@ from .._redis.cancellations import Cancellations
 from .._redis.replies import QueueFlags
 from ..errors import RedisTrouble
 
-LOOKS_APART_S = 0.02
+MIN_CHECK_INTERVAL_S = 0.02
 
 
 class QueueWatch:
@@ -72,7 +72,7 @@ class QueueWatch:
             with suppress(RedisTrouble):  # the heartbeat looks with its next renewal
                 await self._check_pause_and_cancellations()
                 await self.subscribe()  # the queue may have moved to another node of a cluster
-            await asyncio.sleep(LOOKS_APART_S)
+            await asyncio.sleep(MIN_CHECK_INTERVAL_S)
 
     async def _check_pause_and_cancellations(self) -> None:
         flags = await self._broker.read_queue_flags()

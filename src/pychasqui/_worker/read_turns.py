@@ -1,8 +1,8 @@
 """Decides which of many idle workers wait at the server for the next job.
 
 A server runs every read that waits for a job again whenever one is added: 3 us each. So of many workers only about
-MOST_WAITING wait there, in turns. The others look from time to time, and when a message says that jobs are left: an
-idle worker that finds more than it can take publishes that.
+MAX_WAITING_READERS wait there, in turns. The others look from time to time, and when a message says that jobs are left:
+an idle worker that finds more than it can take publishes that.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from .._redis.broker import Broker
 from ..errors import RedisTrouble
 from .living_workers import LivingWorkers
 
-MOST_WAITING = 16
+MAX_WAITING_READERS = 16
 TURN_S = 5.0  # how long a worker waits at the server before it is another one's turn
-LOOKS_APART_S = 0.02  # between two looks of any of the others, unless that takes longer than LONGEST_REST_S
+JOINT_POLL_INTERVAL_S = 0.02  # between two looks of any of the others, unless that takes longer than LONGEST_REST_S
 SHORTEST_REST_S = 0.25
 LONGEST_REST_S = 5.0
 MESSAGES_APART_S = 0.5
@@ -47,7 +47,7 @@ class ReadTurns:
 
     @property
     def are_shared(self) -> bool:
-        return self._living_workers.living > MOST_WAITING
+        return self._living_workers.living > MAX_WAITING_READERS
 
     def block_ms(self) -> int | None:
         """Returns how long the next read waits at the server; None: it does not."""
@@ -61,18 +61,18 @@ class ReadTurns:
     async def pause_s(self) -> float:
         """Returns how long to pause before the next read; 0 if that read waits at the server.
 
-        It is drawn whose turn begins, with the chance that lets as many begin as end if MOST_WAITING wait.
+        It is drawn whose turn begins, with the chance that lets as many begin as end if MAX_WAITING_READERS wait.
         """
-        now, others = clock.monotonic(), self._living_workers.living - MOST_WAITING
+        now, others = clock.monotonic(), self._living_workers.living - MAX_WAITING_READERS
         if others <= 0 or now < self._waits_until:
             return 0.0
         drawn_for_s, self._drawn_at = min(now - self._drawn_at, LONGEST_REST_S), now
-        if random.random() < MOST_WAITING / others * drawn_for_s / TURN_S:
+        if random.random() < MAX_WAITING_READERS / others * drawn_for_s / TURN_S:
             self._waits_until = now + TURN_S
             return 0.0
         with suppress(RedisTrouble):  # without messages it looks from time to time
             await self._broker.subscribe_to_backlog(self._handle_backlog_hint)
-        pause_s = min(max(LOOKS_APART_S * others, SHORTEST_REST_S), LONGEST_REST_S)
+        pause_s = min(max(JOINT_POLL_INTERVAL_S * others, SHORTEST_REST_S), LONGEST_REST_S)
         return pause_s * random.uniform(0.5, 1.5)
 
     def _handle_backlog_hint(self) -> None:

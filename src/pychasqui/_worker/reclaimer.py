@@ -66,12 +66,12 @@ class Reclaimer(Service):
         self._claim_min_idle_ms = claim_min_idle_ms
         self._lease_s = lease_s
         self._suspects: dict[bytes, tuple[float, float]] = {}  # consumer -> lease, when it was first seen over
-        self._sources: dict[bytes, float | None] = {}  # consumer whose entries can be taken -> its lease, which is over
-        self._in_vain: dict[bytes, float] = {}  # consumer that holds nothing that can be taken -> its lease
-        self._next_verdict_s = float("inf")  # how long after a scan the next suspect can be judged
-        self._next_verdict_at = float("inf")
+        self._claimable_consumers: dict[bytes, float | None] = {}  # each with its lease, which is over
+        self._known_empty: dict[bytes, float] = {}  # consumer that holds nothing that can be taken -> its lease
+        self._next_suspect_s = float("inf")  # how long after a scan the next suspect can be judged
+        self._next_suspect_at = float("inf")
         self._trusted_since = clock.monotonic()  # since when leases show which workers live; inf: they do not
-        self._look_at = clock.monotonic()  # when this worker looks at everything, among many
+        self._full_scan_at = clock.monotonic()  # when this worker looks at everything, among many
         self._sweep_at = clock.monotonic() + SWEEP_S
         self._has_ended_leases = False  # by a renewal, since the last look at them
         shared.ended_leases.listen(self._note_ended_leases)
@@ -90,40 +90,40 @@ class Reclaimer(Service):
             except RedisTrouble as error:
                 log.debug("the scan for abandoned entries comes later: %s", error)
                 self._may_have_orphans.set()  # entries that a lost reply has claimed are pending for this worker
-            await self._sleep(self._pause_s())
+            await self._sleep(self._pause_until_next_scan_s())
 
     @property
     def _is_one_of_many(self) -> bool:
         return self._living_workers.living > LOOKING
 
-    def _pause_s(self) -> float:
+    def _pause_until_next_scan_s(self) -> float:
         if self._has_ended_leases:
             return 0.0  # found while it looked
         scan_s = SCAN_S * random.uniform(0.8, 1.0)
-        if self._is_one_of_many and not (self._sources or self._may_have_orphans.is_set):
-            scan_s = min(max(self._look_at - clock.monotonic(), scan_s), LONGEST_REST_S)
-        return min(scan_s, self._next_verdict_s)
+        if self._is_one_of_many and not (self._claimable_consumers or self._may_have_orphans.is_set):
+            scan_s = min(max(self._full_scan_at - clock.monotonic(), scan_s), LONGEST_REST_S)
+        return min(scan_s, self._next_suspect_s)
 
     async def _scan_consumers(self) -> None:
         """Finds consumers whose entries can be taken over, and takes those over while there is room."""
         now, has_ended_leases = clock.monotonic(), self._has_ended_leases
         self._has_ended_leases = False
-        if not self._is_one_of_many or now >= self._look_at:
-            self._look_at = now + self._living_workers.scale_pause_by_workers(SCAN_S, LOOKING) * random.uniform(
+        if not self._is_one_of_many or now >= self._full_scan_at:
+            self._full_scan_at = now + self._living_workers.scale_pause_by_workers(SCAN_S, LOOKING) * random.uniform(
                 0.5, 1.5
             )
             await self._scan_all_consumers()
-        elif has_ended_leases or now >= self._next_verdict_at:
+        elif has_ended_leases or now >= self._next_suspect_at:
             now_ms = await self._broker.now_ms()
             leases = await self._broker.read_ended_leases(self._group, now_ms)
             self._judge_consumers(set(leases), leases, now_ms)
-        while self._sources and (room := self._prefetch.room_for_claims()) > 0:
+        while self._claimable_consumers and (room := self._prefetch.room_for_claims()) > 0:
             with self._intake.expecting_entries():
                 self._intake.put_claimed_entries(await self.claim(room, self._prefetch.byte_bounds()))
 
     async def _scan_all_consumers(self) -> None:
-        self._next_verdict_s = float("inf")
-        self._in_vain.clear()
+        self._next_suspect_s = float("inf")
+        self._known_empty.clear()
         holders = await self._broker.count_held_entries(self._group)
         holders.pop(self._consumer.encode(), None)
         sweeps = clock.monotonic() >= self._sweep_at  # also for names that hold nothing, so that they do not pile up
@@ -138,7 +138,7 @@ class Reclaimer(Service):
             leases.keys() | holders.keys() if sweeps or self._suspects else set(holders), leases, now_ms
         )
         if holders.keys() - leases.keys():
-            self._sources[LEASELESS] = None
+            self._claimable_consumers[LEASELESS] = None
 
     def _judge_consumers(self, watched: set[bytes], leases: Mapping[bytes, float], now_ms: int) -> None:
         watched = self._consumers_to_judge(watched, leases, now_ms)
@@ -166,24 +166,24 @@ class Reclaimer(Service):
         A worker that lives renews within half a lease, also if the server's clock has jumped. One that has lost its
         connection has a new one within the longest pause after the end of its lease, or of an outage of Redis.
         """
-        now, self._next_verdict_s = clock.monotonic(), float("inf")
+        now, self._next_suspect_s = clock.monotonic(), float("inf")
         for consumer, (lease, since) in self._suspects.items():
             over_s = min((now_ms - lease) / 1000, now - self._trusted_since)
             wait_s = max(self._lease_s / 2 - (now - since), LONGEST_PAUSE_S - over_s)
             if lease != LEFT and wait_s > 0:
-                self._next_verdict_s = min(self._next_verdict_s, wait_s)
-            elif self._in_vain.get(consumer) != lease:
-                self._sources[consumer] = lease
-        self._next_verdict_at = now + self._next_verdict_s
+                self._next_suspect_s = min(self._next_suspect_s, wait_s)
+            elif self._known_empty.get(consumer) != lease:
+                self._claimable_consumers[consumer] = lease
+        self._next_suspect_at = now + self._next_suspect_s
 
     @property
     def has_work(self) -> bool:
         """Whether a consumer has left entries behind that are not all taken yet."""
-        return bool(self._sources)
+        return bool(self._claimable_consumers)
 
     async def claim(self, count: int, bounds: ByteBounds) -> list[ClaimedEntry]:
         """Claims up to `count` entries of the first dead consumer. The reader calls it, too, before it reads."""
-        consumer, lease = next(iter(self._sources.items()))
+        consumer, lease = next(iter(self._claimable_consumers.items()))
         count = min(count, PAGE)
         if lease is None:
             taken = await self._broker.claim_idle(self._group, self._consumer, self._claim_min_idle_ms, count, bounds)
@@ -192,9 +192,9 @@ class Reclaimer(Service):
             answer = await self._broker.take_over(self._group, self._consumer, *judged, count, bounds)
             taken = answer or []
             if answer == []:
-                self._in_vain[consumer] = lease
+                self._known_empty[consumer] = lease
         if not taken:
-            self._sources.pop(consumer, None)
+            self._claimable_consumers.pop(consumer, None)
         if taken:
             source = (
                 "consumers without a lease"

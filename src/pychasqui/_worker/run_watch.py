@@ -25,8 +25,8 @@ from .shared import Shared
 log = logging.getLogger("chasqui.worker")
 
 LOOK_S = 0.05  # how much later than its timeout a run may be stopped
-LOOKS_APART_S = 0.005
-MOST_CANCELLATIONS = 3
+MIN_CHECK_INTERVAL_S = 0.005
+MAX_CANCELLATIONS = 3
 CANCELLATIONS_APART_S = 0.5
 MAX_FRAMES_SHOWN = 10
 
@@ -78,7 +78,7 @@ class RunWatch:
             self._room.send()
         if self._timer is not None:
             self._timer.cancel()
-        self._check_runs()
+        self._stop_overdue_runs()
 
     def _bring_check_forward(self) -> None:
         """A timeout is known that is shorter than those before it."""
@@ -91,9 +91,9 @@ class RunWatch:
             if self._timer.when() <= loop.time() + wait_s:
                 return
             self._timer.cancel()
-        self._timer = loop.call_later(wait_s, self._check_runs)
+        self._timer = loop.call_later(wait_s, self._stop_overdue_runs)
 
-    def _check_runs(self) -> None:
+    def _stop_overdue_runs(self) -> None:
         self._timer = None
         now, soonest, running = monotonic(), float("inf"), self._holdings.running_jobs()
         self._stops.forget_ended_runs(running)
@@ -104,7 +104,7 @@ class RunWatch:
             self._stops.forget_timeouts()
         soonest = min(soonest, now + max(self._stops.shortest_s, LOOK_S))
         if soonest < float("inf"):
-            self._schedule_check(max(soonest - monotonic(), LOOKS_APART_S))
+            self._schedule_check(max(soonest - monotonic(), MIN_CHECK_INTERVAL_S))
 
     def _stop_if_overdue(self, number: int, job: Delivery, now: float) -> float:
         """Stops the run if its time is over. Returns when to look at it again."""
@@ -123,7 +123,7 @@ class RunWatch:
     def _cancel_again_or_log(self, number: int, stop: StopRequest, now: float) -> None:
         """Cancels the handler once more, or logs that it goes on."""
         task = None if self._find_task is None else self._find_task(number)
-        if stop.cancellations < MOST_CANCELLATIONS:
+        if stop.cancellations < MAX_CANCELLATIONS:
             if task is not None:
                 task.cancel()
             stop.note_cancellation(now + CANCELLATIONS_APART_S)
@@ -135,7 +135,7 @@ class RunWatch:
         else:
             frames = traceback.StackSummary.extract((each, each.f_lineno) for each in find_await_stack(task))
             shown = "".join(traceback.format_list(frames[-MAX_FRAMES_SHOWN:])).rstrip()
-            why = f"it has gone on through {MOST_CANCELLATIONS} cancellations\n{shown}"
+            why = f"it has gone on through {MAX_CANCELLATIONS} cancellations\n{shown}"
         log.warning(
             "job %.100r (%.100r) is to stop and goes on after %.1f s; it keeps its lane and its lease: %s",
             job.id,

@@ -146,13 +146,13 @@ def _plan_spec(due: DueSpec, now_ms: int, grace_ms: int, on_missed: Callable[[],
         ]
         return FireDecision(due, next_ms, spec.job_name, envelopes)
 
-    score_ms, made_up = due.score, 0
+    score_ms, caught_up = due.score, 0
     plan = plan_fires(spec, due.score, fired=due.fired, now_ms=now_ms, grace_ms=grace_ms)
     if plan.has_missed:
         on_missed()
     while True:
         fires_ms = plan.fires_ms
-        made_up += len(fires_ms)
+        caught_up += len(fires_ms)
         while len(fires_ms) > max_fires:
             yield decide(due, fires_ms[max_fires], fires_ms[:max_fires])
             if not plan.has_missed:
@@ -162,13 +162,13 @@ def _plan_spec(due: DueSpec, now_ms: int, grace_ms: int, on_missed: Callable[[],
         if not plan.goes_on or plan.next_ms is None:
             break
         due = due._replace(score=plan.next_ms)
-        plan = plan_fires(spec, due.score, fired=due.fired + made_up, now_ms=now_ms, made_up=made_up)
+        plan = plan_fires(spec, due.score, fired=due.fired + caught_up, now_ms=now_ms, caught_up=caught_up)
     if plan.has_missed:
-        _log_missed(due.key, score_ms, made_up, plan.given_up)
+        _log_missed(due.key, score_ms, caught_up, plan.given_up)
 
 
-def _log_missed(key: str, score_ms: int, made_up: int, given_up: int) -> None:
-    log.warning("repeatable %.200r was not fired in time at %d, its policy makes up for %d", key, score_ms, made_up)
+def _log_missed(key: str, score_ms: int, caught_up: int, given_up: int) -> None:
+    log.warning("repeatable %.200r was not fired in time at %d, its policy makes up for %d", key, score_ms, caught_up)
     if given_up:
         log.warning(
             "repeatable %.200r has missed more than the cap of its policy: %d%s windows are given up",

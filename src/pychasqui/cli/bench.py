@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 BULK = 1000
 TASKS = 100
-MOST_JOBS = 200_000  # in the queue, however fast the server is: it is the user's, and its memory has an end
+MAX_JOBS = 200_000  # in the queue, however fast the server is: it is the user's, and its memory has an end
 COLUMNS = (
     Column("measure", "measure"),
     Column("jobs", "jobs", Kind.COUNT),
@@ -180,7 +180,7 @@ class Measures:
         """Calls again and again for the time of a measure; returns the time of each call, and of all."""
         times: list[float] = []
         begun = at = perf_counter()
-        while (at - begun < self._seconds and self._added < MOST_JOBS) or not times:
+        while (at - begun < self._seconds and self._added < MAX_JOBS) or not times:
             await call()
             now = perf_counter()
             times.append(now - at)

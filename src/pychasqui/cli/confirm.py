@@ -16,16 +16,16 @@ from .options import CommandContext
 F = TypeVar("F", bound=Callable[..., Any])
 
 YES = ("y", "yes")
-yes_option = click.option("-y", "--yes", "is_agreed", is_flag=True, help="Do not ask.")
+yes_option = click.option("-y", "--yes", "assume_yes", is_flag=True, help="Do not ask.")
 dry_run_option = click.option("--dry-run", is_flag=True, help="Only show what would happen.")
 
 
-def confirm(context: CommandContext, question: str, *, is_agreed: bool, expected: str | None = None) -> None:
+def confirm(context: CommandContext, question: str, *, assume_yes: bool, expected: str | None = None) -> None:
     """Asks the question, which says what will happen; returns if the answer is yes, else ends the command.
 
     With `expected` the answer must be that word, such as the name of the queue that is about to be emptied.
     """
-    if is_agreed:
+    if assume_yes:
         return
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise CommandFailure(f"{question} Nobody can be asked here: --yes does it without asking", ExitCode.USAGE)

@@ -85,20 +85,22 @@ dlq.add_command(import_letters)
 @click.option("--after", type=LETTER, default=None, help="Begin behind the letter with this id.")
 @add_common_options
 def list_letters(
-    context: CommandContext, queue_name: str, which: dict[str, Any], limit: int, after: str | None
+    context: CommandContext, queue_name: str, letter_filter: dict[str, Any], limit: int, after: str | None
 ) -> None:
     """List dead letters, oldest first.
 
     `chasqui dlq show QUEUE ID` shows one of them with its traceback and data.
     """
-    context.run(_print_letters(context, context.queue(queue_name), which, limit, after or ""))
+    context.run(_print_letters(context, context.queue(queue_name), letter_filter, limit, after or ""))
 
 
-async def _print_letters(context: CommandContext, queue: Queue, which: dict[str, Any], limit: int, after: str) -> None:
+async def _print_letters(
+    context: CommandContext, queue: Queue, letter_filter: dict[str, Any], limit: int, after: str
+) -> None:
     async with queue:
-        found = await queue.dlq.page(limit=limit + 1, after=after, **which)
+        found = await queue.dlq.page(limit=limit + 1, after=after, **letter_filter)
         dropped = await queue.dlq.dropped()
-    such = "such " if which or after else ""
+    such = "such " if letter_filter or after else ""
     empty = "" if found else await describe_empty(context, queue.name, f"queue {queue.name} has no {such}dead letters")
     letters, is_cut = found[:limit], len(found) > limit
     context.output.table(
@@ -148,18 +150,18 @@ async def _print_first_letters(context: CommandContext, queue: Queue, limit: int
 @queue_argument
 @add_filter_options
 @add_common_options
-def groups(context: CommandContext, queue_name: str, which: dict[str, Any]) -> None:
+def groups(context: CommandContext, queue_name: str, letter_filter: dict[str, Any]) -> None:
     """Count dead letters by name, reason and type of error.
 
     It reads all letters. The largest group is first.
     """
-    context.run(_print_letter_groups(context, context.queue(queue_name), which))
+    context.run(_print_letter_groups(context, context.queue(queue_name), letter_filter))
 
 
-async def _print_letter_groups(context: CommandContext, queue: Queue, which: dict[str, Any]) -> None:
+async def _print_letter_groups(context: CommandContext, queue: Queue, letter_filter: dict[str, Any]) -> None:
     found: dict[tuple[str, str, str | None], tuple[int, DeadJob, DeadJob]] = {}
     async with queue:
-        async for letter in queue.dlq.search(**which):
+        async for letter in queue.dlq.search(**letter_filter):
             kind = letter.name, letter.reason, letter.error_type
             count, first, _ = found.get(kind, (0, letter, letter))
             found[kind] = count + 1, first, letter
@@ -173,7 +175,7 @@ async def _print_letter_groups(context: CommandContext, queue: Queue, which: dic
         }
         for kind, (count, first, last) in sorted(found.items(), key=lambda one: -one[1][0])
     ]
-    such = "such " if which else ""
+    such = "such " if letter_filter else ""
     empty = "" if found else await describe_empty(context, queue.name, f"queue {queue.name} has no {such}dead letters")
     context.output.table("groups", GROUP_COLUMNS, records, empty=empty, queue=queue.name)
 

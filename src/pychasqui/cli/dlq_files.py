@@ -41,21 +41,23 @@ OPTIONAL_TEXTS = ("job_id", "detail", "error_type", "error", "traceback", "worke
     help="The file to write; standard output without it.",
 )
 @add_common_options
-def export_letters(context: CommandContext, queue_name: str, which: dict[str, Any], target: IO[str]) -> None:
+def export_letters(context: CommandContext, queue_name: str, letter_filter: dict[str, Any], target: IO[str]) -> None:
     """Write dead letters as lines of JSON.
 
     Each line is one letter; `payload` is the job itself in base64, and `raw` the fields of the letter, from which
     `chasqui dlq import` makes the same letter again. The letters stay in the queue: `chasqui dlq remove` removes them.
     """
-    context.run(_export_letters(context, context.queue(queue_name), which, target))
+    context.run(_export_letters(context, context.queue(queue_name), letter_filter, target))
 
 
-async def _export_letters(context: CommandContext, queue: Queue, which: dict[str, Any], target: IO[str]) -> None:
+async def _export_letters(
+    context: CommandContext, queue: Queue, letter_filter: dict[str, Any], target: IO[str]
+) -> None:
     is_screen = target.isatty()
     written = 0
     async with queue:
         with ProgressBar("exporting", await queue.dlq.count(), is_shown=can_redraw() and not is_screen) as bar:
-            async for letter in queue.dlq.search(**which):
+            async for letter in queue.dlq.search(**letter_filter):
                 record = {"schema": SCHEMA, "queue": queue.name, **letter_to_export(letter)}
                 target.write(f"{json.dumps(to_jsonable(record))}\n")
                 written += 1

@@ -42,7 +42,7 @@ LETTER = LetterIdType()
 
 
 def add_filter_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Gives a command the options that select letters, and calls it with those that are given as `which`."""
+    """Gives a command the options that select letters, and calls it with those that are given as `letter_filter`."""
 
     @click.option("--reason", default=None, help="Only letters with this reason, such as retries_exhausted.")
     @click.option("--name", default=None, help="Only letters of jobs with this name.")
@@ -53,18 +53,18 @@ def add_filter_options(command: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(command)
     def with_filter(**arguments: Any) -> Any:
         given = {name: arguments.pop(name) for name in FILTERS}
-        which = {name: value for name, value in given.items() if value is not None}
+        letter_filter = {name: value for name, value in given.items() if value is not None}
         ids = arguments.pop("letter_ids", ())
-        return command(which={**which, "ids": list(ids)} if ids else which, **arguments)
+        return command(letter_filter={**letter_filter, "ids": list(ids)} if ids else letter_filter, **arguments)
 
     return with_filter
 
 
-def describe_filter(which: dict[str, Any]) -> str:
+def describe_filter(letter_filter: dict[str, Any]) -> str:
     """The conditions in words, such as " with name 'a' and reason 'b'"; empty if there are none."""
     shown = [
         f"{name.replace('_', ' ')} {value.isoformat('T', 'seconds') if isinstance(value, datetime) else repr(value)}"
-        for name, value in which.items()
+        for name, value in letter_filter.items()
         if name != "ids"
     ]
     return f" with {' and '.join(shown)}" if shown else ""

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ..dlq import DeadJob
     from ..queue import Queue
 
-MOST_KINDS = 5  # that the question names
+MAX_KINDS_SHOWN = 5  # that the question names
 
 letters_argument = click.argument("letter_ids", metavar="[ID]...", nargs=-1, type=LETTER)
 
@@ -35,18 +35,20 @@ class LetterSurvey:
     newest: DeadJob | None = None
     kinds: Counter[tuple[str, str]] = field(default_factory=Counter)
 
-    def bounded(self, which: dict[str, Any]) -> dict[str, Any]:
+    def exclude_newer(self, letter_filter: dict[str, Any]) -> dict[str, Any]:
         """The same conditions without the letters that came after the survey: nobody has agreed to those."""
-        if self.newest is None or "ids" in which:
-            return which
+        if self.newest is None or "ids" in letter_filter:
+            return letter_filter
         end = self.newest.died_at + timedelta(milliseconds=2)
-        return {**which, "until": min(end, which.get("until", end))}
+        return {**letter_filter, "until": min(end, letter_filter.get("until", end))}
 
 
-async def survey_letters(queue: Queue, which: dict[str, Any], *, limit: int | None, needs_job: bool) -> LetterSurvey:
+async def survey_letters(
+    queue: Queue, letter_filter: dict[str, Any], *, limit: int | None, needs_job: bool
+) -> LetterSurvey:
     """Counts up to `limit` letters that match; with `needs_job` those whose job cannot be decoded are not counted."""
     found = LetterSurvey()
-    async for letter in queue.dlq.search(**which):
+    async for letter in queue.dlq.search(**letter_filter):
         if limit is not None and found.count >= limit:
             break
         if needs_job and letter.job_id is None:
@@ -58,16 +60,16 @@ async def survey_letters(queue: Queue, which: dict[str, Any], *, limit: int | No
     return found
 
 
-def show_impact(context: CommandContext, queue: Queue, which: dict[str, Any], found: LetterSurvey) -> None:
+def show_impact(context: CommandContext, queue: Queue, letter_filter: dict[str, Any], found: LetterSurvey) -> None:
     """Says on standard error which letters a command is about to change."""
     context.output.message(
-        f"{format_letter_count(found.count)} of queue {queue.name}{printable(describe_filter(which), 500)}"
+        f"{format_letter_count(found.count)} of queue {queue.name}{printable(describe_filter(letter_filter), 500)}"
         f"{':' if found.count else ''}"
     )
-    for (name, reason), count in found.kinds.most_common(MOST_KINDS):
+    for (name, reason), count in found.kinds.most_common(MAX_KINDS_SHOWN):
         context.output.message(f"  {count:>9,}  {printable(name, 40) or '(no name)'}  {printable(reason, 40)}")
-    if len(found.kinds) > MOST_KINDS:
-        context.output.message(f"  and {len(found.kinds) - MOST_KINDS} more kinds: chasqui dlq groups shows them")
+    if len(found.kinds) > MAX_KINDS_SHOWN:
+        context.output.message(f"  and {len(found.kinds) - MAX_KINDS_SHOWN} more kinds: chasqui dlq groups shows them")
     if found.undecodable:
         context.output.message(f"  {format_letter_count(found.undecodable)} cannot be decoded, and will stay")
 
@@ -90,12 +92,12 @@ def format_letter_count(count: int) -> str:
 def replay_letters(
     context: CommandContext,
     queue_name: str,
-    which: dict[str, Any],
+    letter_filter: dict[str, Any],
     limit: int,
     is_all: bool,
     rate: float | None,
     data: str | None,
-    is_agreed: bool,
+    assume_yes: bool,
     dry_run: bool,
 ) -> None:
     """Add the jobs of dead letters to the queue again.
@@ -105,34 +107,36 @@ def replay_letters(
     max_letters = None if is_all else limit
     queue = context.queue(queue_name)
     if data is not None:
-        context.run(_replay_one(context, queue, which, read_data(data), is_agreed=is_agreed, dry_run=dry_run))
+        context.run(_replay_one(context, queue, letter_filter, read_data(data), assume_yes=assume_yes, dry_run=dry_run))
         return
     context.run(
-        _replay_letters(context, queue, which, limit=max_letters, rate=rate, is_agreed=is_agreed, dry_run=dry_run)
+        _replay_letters(
+            context, queue, letter_filter, limit=max_letters, rate=rate, assume_yes=assume_yes, dry_run=dry_run
+        )
     )
 
 
 async def _replay_letters(
     context: CommandContext,
     queue: Queue,
-    which: dict[str, Any],
+    letter_filter: dict[str, Any],
     *,
     limit: int | None,
     rate: float | None,
-    is_agreed: bool,
+    assume_yes: bool,
     dry_run: bool,
 ) -> None:
     async with queue:
-        found = await survey_letters(queue, which, limit=limit, needs_job=True)
-        show_impact(context, queue, which, found)
-        _refuse_missing_letters(queue, which, found)
+        found = await survey_letters(queue, letter_filter, limit=limit, needs_job=True)
+        show_impact(context, queue, letter_filter, found)
+        _refuse_missing_letters(queue, letter_filter, found)
         if found.count and not dry_run:
-            confirm(context, f"Replay {format_letter_count(found.count)}?", is_agreed=is_agreed)
+            confirm(context, f"Replay {format_letter_count(found.count)}?", assume_yes=assume_yes)
         replayed = found.count
         if found.count and not dry_run:
             with ProgressBar("replaying", found.count) as bar:
                 replayed = await queue.dlq.replay(
-                    limit=found.count, rate=rate, on_progress=bar.show, **found.bounded(which)
+                    limit=found.count, rate=rate, on_progress=bar.show, **found.exclude_newer(letter_filter)
                 )
     # In the words of the official binary, which has the limit there: scripts may read them.
     line = f"replayed {replayed}{'' if limit is None else f' of {limit}'} entries"
@@ -140,18 +144,18 @@ async def _replay_letters(
 
 
 async def _replay_one(
-    context: CommandContext, queue: Queue, which: dict[str, Any], data: Any, *, is_agreed: bool, dry_run: bool
+    context: CommandContext, queue: Queue, letter_filter: dict[str, Any], data: Any, *, assume_yes: bool, dry_run: bool
 ) -> None:
     """Replays the one letter that matches, with other data."""
     async with queue:
-        found = await survey_letters(queue, which, limit=2, needs_job=True)
+        found = await survey_letters(queue, letter_filter, limit=2, needs_job=True)
         if found.count > 1:
             raise click.UsageError("--data is for one letter, and more match: choose it by its id or by --job-id")
-        show_impact(context, queue, which, found)
+        show_impact(context, queue, letter_filter, found)
         if found.newest is None:
             raise _make_missing_error(queue)
         if not dry_run:
-            confirm(context, "Replay it with this data?", is_agreed=is_agreed)
+            confirm(context, "Replay it with this data?", assume_yes=assume_yes)
             if not await queue.dlq.replay_with(found.newest.dlq_id, data):
                 raise _make_missing_error(queue)
     line = "replayed 1 of 1 entries"
@@ -167,37 +171,44 @@ async def _replay_one(
 @dry_run_option
 @add_common_options
 def remove_letters(
-    context: CommandContext, queue_name: str, which: dict[str, Any], is_all: bool, is_agreed: bool, dry_run: bool
+    context: CommandContext,
+    queue_name: str,
+    letter_filter: dict[str, Any],
+    is_all: bool,
+    assume_yes: bool,
+    dry_run: bool,
 ) -> None:
     """Remove dead letters for good.
 
     `chasqui dlq export` writes them to a file before. Without ids and conditions it needs --all.
     """
-    if not which and not is_all:
+    if not letter_filter and not is_all:
         raise click.UsageError("choose the letters by their ids or by conditions, or take --all")
-    if which and is_all:
+    if letter_filter and is_all:
         raise click.UsageError("--all contradicts ids and conditions: leave one of them out")
-    context.run(_remove_letters(context, context.queue(queue_name), which, is_agreed=is_agreed, dry_run=dry_run))
+    context.run(
+        _remove_letters(context, context.queue(queue_name), letter_filter, assume_yes=assume_yes, dry_run=dry_run)
+    )
 
 
 async def _remove_letters(
-    context: CommandContext, queue: Queue, which: dict[str, Any], *, is_agreed: bool, dry_run: bool
+    context: CommandContext, queue: Queue, letter_filter: dict[str, Any], *, assume_yes: bool, dry_run: bool
 ) -> None:
     async with queue:
-        found = await survey_letters(queue, which, limit=None, needs_job=False)
-        show_impact(context, queue, which, found)
-        _refuse_missing_letters(queue, which, found)
+        found = await survey_letters(queue, letter_filter, limit=None, needs_job=False)
+        show_impact(context, queue, letter_filter, found)
+        _refuse_missing_letters(queue, letter_filter, found)
         removed = found.count
         if found.count and not dry_run:
-            confirm(context, f"Remove {format_letter_count(found.count)} for good?", is_agreed=is_agreed)
+            confirm(context, f"Remove {format_letter_count(found.count)} for good?", assume_yes=assume_yes)
             with ProgressBar("removing", found.count) as bar:
-                removed = await queue.dlq.remove(on_progress=bar.show, **found.bounded(which))
+                removed = await queue.dlq.remove(on_progress=bar.show, **found.exclude_newer(letter_filter))
     line = f"removed {removed} entries"
     _print_count(context, queue, "removed", removed, f"would have {line}" if dry_run else line, dry_run=dry_run)
 
 
-def _refuse_missing_letters(queue: Queue, which: dict[str, Any], found: LetterSurvey) -> None:
-    if "ids" in which and not found.count:
+def _refuse_missing_letters(queue: Queue, letter_filter: dict[str, Any], found: LetterSurvey) -> None:
+    if "ids" in letter_filter and not found.count:
         raise _make_missing_error(queue)
 
 

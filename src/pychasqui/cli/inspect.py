@@ -80,10 +80,10 @@ def watch(context: CommandContext, queue_name: str, interval_ms: int, group: str
     Beside the depths of the stream and of the dead letters stands how they have changed since the last look. With
     --json each look is one line. Ctrl-C ends it.
     """
-    context.run(_print_facts_again_and_again(context, queue_name, interval_ms, group))
+    context.run(_print_facts_repeatedly(context, queue_name, interval_ms, group))
 
 
-async def _print_facts_again_and_again(context: CommandContext, name: str, interval_ms: int, group: str) -> None:
+async def _print_facts_repeatedly(context: CommandContext, name: str, interval_ms: int, group: str) -> None:
     output, before = context.output, None
     async with context.queues() as queues:
         while True:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ..queue import Queue
 
 
-MOST_QUEUES = 50  # that are asked for a job whose queue is not named
+MAX_QUEUES = 50  # that are asked for a job whose queue is not named
 LOOK_EVERY_S = 0.3
 LINES_A_LOOK = 1000
 LEFT = ("done", "dead", "cancelled", "unknown")  # no more lines come
@@ -71,7 +71,7 @@ def job(
     words: tuple[str, ...],
     queue_name: str | None,
     no_follow: bool,
-    is_agreed: bool,
+    assume_yes: bool,
     dry_run: bool,
 ) -> None:
     """Show where a job is; cancel it or run it now.
@@ -90,7 +90,7 @@ def job(
     acts: dict[str, Callable[[Queue, JobStatus], Awaitable[None]]] = {
         "status": lambda queue, status: _print_status(context, queue, status),
         "result": lambda queue, status: _print_result(context, queue, status),
-        "cancel": lambda queue, status: _cancel_job(context, queue, status, is_agreed=is_agreed, dry_run=dry_run),
+        "cancel": lambda queue, status: _cancel_job(context, queue, status, assume_yes=assume_yes, dry_run=dry_run),
         "run": lambda queue, status: _run_job_now(context, queue, status, dry_run=dry_run),
         "tail": lambda queue, status: _print_log(context, queue, status, is_follower=is_follower),
     }
@@ -131,7 +131,7 @@ async def _find_and_act(
 async def _find_queue_names(context: CommandContext) -> list[str]:
     async with context.queues() as queues:
         names = await choose_queue_names(context, queues, [])
-    if len(names) > MOST_QUEUES:
+    if len(names) > MAX_QUEUES:
         raise click.UsageError(f"there are {len(names)} queues: name the job's queue by --queue")
     return names
 
@@ -172,7 +172,7 @@ async def _print_result(context: CommandContext, queue: Queue, status: JobStatus
 
 
 async def _cancel_job(
-    context: CommandContext, queue: Queue, status: JobStatus, *, is_agreed: bool, dry_run: bool
+    context: CommandContext, queue: Queue, status: JobStatus, *, assume_yes: bool, dry_run: bool
 ) -> None:
     job_label = f"job {printable(status.id)} ({printable(status.name)}) of queue {queue.name}"
     if status.state in LEFT:
@@ -182,7 +182,7 @@ async def _cancel_job(
     if dry_run:
         context.output.message(f"would cancel {job_label}, which is {status.state}")
         return
-    confirm(context, f"Cancel {job_label}, which is {status.state}?", is_agreed=is_agreed)
+    confirm(context, f"Cancel {job_label}, which is {status.state}?", assume_yes=assume_yes)
     answer = await queue.cancel(status.id)
     if answer == "unknown":
         raise CommandFailure(f"job {printable(status.id)!r} has just ended: nothing was cancelled", ExitCode.NOT_FOUND)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 STATES = ("waiting", "active", "delayed", "dead")
 PAGE = 500
-MOST_SEARCHED = 100_000  # jobs that are read to find those of one name
+MAX_SEARCHED = 100_000  # jobs that are read to find those of one name
 ID = Column("id", "id")
 NAME = Column("name", "name", shrinks=True)
 ATTEMPT = Column("attempt", "run", Kind.COUNT)
@@ -56,13 +56,13 @@ async def _print_jobs(
     position: str | None = after
     searched = 0
     async with context.queue(queue_name) as queue:
-        while position is not None and len(found) < limit and searched < MOST_SEARCHED:
+        while position is not None and len(found) < limit and searched < MAX_SEARCHED:
             count = PAGE if name is not None else min(PAGE, limit - len(found))
             page = await queue.jobs(state, after=position, limit=count)
             found += [job for job in page.jobs if name is None or job.name == name]
             searched += len(page.jobs)
             position = page.next
-    if position is not None and searched >= MOST_SEARCHED:
+    if position is not None and searched >= MAX_SEARCHED:
         context.output.message(f"only the first {searched:,} jobs were looked at")
     # Behind jobs of one name that were cut off, the position would pass over some.
     following = position if len(found) <= limit else None

@@ -26,7 +26,7 @@ queues_argument = click.argument("queue_names", metavar="QUEUE...", nargs=-1, re
 url_option = redis_url_option(variables=list(SETTINGS["redis_url"].all_variables), default=None, about=ABOUT_URL)
 
 
-ABOUT = """{does}
+ABOUT = """{summary}
 
 Every worker does this; a {role} is for queues whose workers are scaled down to none, or have it turned off. Of all that
 run one leads, and the others take over if it ends.
@@ -36,11 +36,11 @@ SIGINT (Ctrl-C) or SIGTERM end it with exit code 0.
 
 
 def _make_role_command(
-    does: str, role: str, interval: str, looks_for: str, make: Callable[[str, str, int | None], Leader]
+    summary: str, role: str, interval: str, looks_for: str, make: Callable[[str, str, int | None], Leader]
 ) -> click.Command:
     """The command of a role, with the option that says how often it looks."""
 
-    @click.command(role, help=ABOUT.format(does=does, role=role))
+    @click.command(role, help=ABOUT.format(summary=summary, role=role))
     @queues_argument
     @click.option(interval, type=click.IntRange(10, 60_000), default=None, help=f"How often to look for {looks_for}.")
     @url_option

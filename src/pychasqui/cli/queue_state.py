@@ -63,17 +63,19 @@ async def _pause_or_resume(context: CommandContext, queue: Queue, *, is_paused: 
 @yes_option
 @dry_run_option
 @add_common_options
-def purge(context: CommandContext, queue_name: str, states: tuple[Purged, ...], is_agreed: bool, dry_run: bool) -> None:
+def purge(
+    context: CommandContext, queue_name: str, states: tuple[Purged, ...], assume_yes: bool, dry_run: bool
+) -> None:
     """Remove all jobs of a state from a queue, for good.
 
     It says how many jobs that are, and asks for the name of the queue. Jobs that run cannot be removed.
     """
     chosen = list(dict.fromkeys(states))
-    context.run(_purge_states(context, context.queue(queue_name), chosen, is_agreed=is_agreed, dry_run=dry_run))
+    context.run(_purge_states(context, context.queue(queue_name), chosen, assume_yes=assume_yes, dry_run=dry_run))
 
 
 async def _purge_states(
-    context: CommandContext, queue: Queue, states: list[Purged], *, is_agreed: bool, dry_run: bool
+    context: CommandContext, queue: Queue, states: list[Purged], *, assume_yes: bool, dry_run: bool
 ) -> None:
     async with queue:
         counts = await queue.counts()
@@ -84,7 +86,7 @@ async def _purge_states(
             context.output.message(
                 f"queue {queue.name} will lose {parts} jobs for good; {counts.active:,} run and stay"
             )
-            confirm(context, f"Remove {total:,} jobs?", is_agreed=is_agreed, expected=queue.name)
+            confirm(context, f"Remove {total:,} jobs?", assume_yes=assume_yes, expected=queue.name)
         if not dry_run:
             with ProgressBar("removing", total) as bar:
                 removed = await _purge_with_progress(queue, states, total, bar)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ..queue import Queue
     from ..repeatables import Repeatable, RepeatableMeta
 
-MOST_MERGED = 1000  # repeatables that `next` without a key looks at
+MAX_MERGED = 1000  # repeatables that `next` without a key looks at
 PREVIEWED = 5
 
 LIST_COLUMNS = (
@@ -117,7 +117,7 @@ async def _print_next_fires(context: CommandContext, queue: Queue, key: str | No
         if key is not None:
             metas = [(await find_repeatable(queue, key)).meta]
         else:
-            metas = await queue.repeatables.page(MOST_MERGED)
+            metas = await queue.repeatables.page(MAX_MERGED)
         fires = [
             (fire_ms, meta)
             for meta in metas
@@ -276,23 +276,23 @@ async def _fire_now(context: CommandContext, queue: Queue, key: str, *, dry_run:
 @yes_option
 @dry_run_option
 @add_common_options
-def remove(context: CommandContext, queue_name: str, key: str, is_agreed: bool, dry_run: bool) -> None:
+def remove(context: CommandContext, queue_name: str, key: str, assume_yes: bool, dry_run: bool) -> None:
     """Remove a repeatable.
 
     Jobs that it has added stay. On a terminal it asks; elsewhere it does not, as the official binary never does.
     """
-    context.run(_remove_repeatable(context, context.queue(queue_name), key, is_agreed=is_agreed, dry_run=dry_run))
+    context.run(_remove_repeatable(context, context.queue(queue_name), key, assume_yes=assume_yes, dry_run=dry_run))
 
 
 async def _remove_repeatable(
-    context: CommandContext, queue: Queue, key: str, *, is_agreed: bool, dry_run: bool
+    context: CommandContext, queue: Queue, key: str, *, assume_yes: bool, dry_run: bool
 ) -> None:
     async with queue:
         found = await queue.repeatables.get(key) if key.strip() else None
         if found is not None and not dry_run:
             repeatable_label = f"{printable(key, 200)} ({describe_pattern(found.meta.pattern)}) of queue {queue.name}"
             if sys.stdin.isatty():
-                confirm(context, f"Remove repeatable {repeatable_label}?", is_agreed=is_agreed)
+                confirm(context, f"Remove repeatable {repeatable_label}?", assume_yes=assume_yes)
             await queue.repeatables.remove(key)
     word = "not found" if found is None else "would be removed" if dry_run else "removed"
     context.output.item({"queue": queue.name, "key": key, "removed": found is not None, "dry_run": dry_run}, word)

@@ -37,7 +37,7 @@ COLUMNS = (
 @yes_option
 @dry_run_option
 @add_common_options
-def apply(context: CommandContext, queue_name: str, path: Path, prune: bool, is_agreed: bool, dry_run: bool) -> None:
+def apply(context: CommandContext, queue_name: str, path: Path, prune: bool, assume_yes: bool, dry_run: bool) -> None:
     """Store the repeatables of a TOML file.
 
     Each table of the file is one repeatable; its name is the key. If one of them is wrong, none is stored.
@@ -54,7 +54,7 @@ def apply(context: CommandContext, queue_name: str, path: Path, prune: bool, is_
     """
     wanted = read_repeatables_file(path)
     queue = context.queue(queue_name)
-    context.run(_apply_file(context, queue, wanted, prune=prune, is_agreed=is_agreed, dry_run=dry_run))
+    context.run(_apply_file(context, queue, wanted, prune=prune, assume_yes=assume_yes, dry_run=dry_run))
 
 
 def read_repeatables_file(path: Path) -> list[WantedRepeatable]:
@@ -117,7 +117,7 @@ async def _apply_file(
     wanted: list[WantedRepeatable],
     *,
     prune: bool,
-    is_agreed: bool,
+    assume_yes: bool,
     dry_run: bool,
 ) -> None:
     async with queue:
@@ -132,7 +132,7 @@ async def _apply_file(
         if surplus and not dry_run:
             named = ", ".join(printable(meta.key, 60) for meta in surplus[:5]) + (", ..." if len(surplus) > 5 else "")
             question = f"Remove {len(surplus)} repeatables of queue {queue.name} that the file does not have ({named})?"
-            confirm(context, question, is_agreed=is_agreed)
+            confirm(context, question, assume_yes=assume_yes)
         if not dry_run:
             for one in wanted:
                 await _store_repeatable(queue, one)

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 SKIPPED = {"__pycache__", "node_modules", "site-packages", "venv", "env", "build", "dist"}
-MOST_FILES = 20_000  # below a folder with more, those that come first are watched
+MAX_FILES = 20_000  # below a folder with more, those that come first are watched
 
 
 class SourceWatch:
@@ -33,6 +33,6 @@ class SourceWatch:
                         found[os.path.relpath(path, self._folder)] = os.stat(path).st_mtime_ns
                     except OSError:  # it is gone
                         continue
-            if len(found) > MOST_FILES:
+            if len(found) > MAX_FILES:
                 break
         return found

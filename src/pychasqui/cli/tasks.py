@@ -63,16 +63,16 @@ def format_signature(task: Task[..., Any]) -> str:
 
     signature = inspect.signature(task.function)
     parameters = [
-        one.replace(annotation=_Shown(one.annotation)) if one.annotation is not one.empty else one
+        one.replace(annotation=_UnquotedAnnotation(one.annotation)) if one.annotation is not one.empty else one
         for one in signature.parameters.values()
         if not isinstance(one.default, Injected)
     ]
     returns = signature.return_annotation
-    shown = returns if returns is signature.empty else _Shown(returns)
+    shown = returns if returns is signature.empty else _UnquotedAnnotation(returns)
     return str(signature.replace(parameters=parameters, return_annotation=shown))
 
 
-class _Shown:
+class _UnquotedAnnotation:
     """An annotation that is written without quotes, also where annotations are kept as text."""
 
     def __init__(self, annotation: Any) -> None:

@@ -31,7 +31,7 @@ from .inline_run import InlineRun
 from .recorded_queue import RecordedQueue
 from .recorder import JobRecorder, RecordedJob
 
-MOST_RUNS = 10_000  # of one call of run() or advance(): a job that enqueues itself must not run for ever
+MAX_RUNS = 10_000  # of one call of run() or advance(): a job that enqueues itself must not run for ever
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ class InlineJobs:
 
     async def _run_due(self, dispatcher: Dispatcher, schedules: list[Schedule], until_ms: int) -> list[BaseException]:
         errors: list[BaseException] = []
-        for _ in range(MOST_RUNS):
+        for _ in range(MAX_RUNS):
             job = self._recorder.next_due(until_ms)
             if await self._fire_next(schedules, until_ms if job is None else job.due_ms):
                 continue
@@ -115,7 +115,7 @@ class InlineJobs:
             error = await self._run_job(dispatcher, job)
             if error is not None and not isinstance(error, RetryLater | Snooze):
                 errors.append(error)
-        raise RuntimeError(f"{MOST_RUNS} jobs have run, and more are due: does a task enqueue itself?")
+        raise RuntimeError(f"{MAX_RUNS} jobs have run, and more are due: does a task enqueue itself?")
 
     async def _fire_next(self, schedules: list[Schedule], until_ms: int) -> bool:
         """Adds the job of the schedule that fires next, if one does up to this time."""

@@ -24,7 +24,7 @@ PING_EVERY_S = 0.5
 ASK_EVERY_S = 30.0
 SUSPICIOUS_S = 5.0  # for how long others are asked often
 OLDER_S = 5.0  # after this long an older map counts: the cluster was made again
-MOST_ASKED = 3
+MAX_NODES_ASKED = 3
 
 
 class ClusterSurvey:
@@ -81,10 +81,10 @@ class ClusterSurvey:
         nodes = self._seeds if known is None else self._seeds | known.nodes
         chosen = sorted(nodes - self._silent) or sorted(nodes)
         if known is not None:
-            chosen = random.sample(chosen, min(len(chosen), MOST_ASKED))
+            chosen = random.sample(chosen, min(len(chosen), MAX_NODES_ASKED))
         answers = await self._nodes.ask_until_enough(chosen, self._ask_node, enough=min(2, len(chosen)))
         if not answers.found:
-            raise self._explain_no_answer(answers)
+            raise self._make_no_answer_error(answers)
         newest = max(answers.found.values(), key=lambda each: each.epoch)
         now = asyncio.get_running_loop().time()
         if known is None or newest.epoch >= known.epoch:
@@ -105,7 +105,7 @@ class ClusterSurvey:
         slots, epoch = await asyncio.gather(connection.call("CLUSTER", "SLOTS"), _read_epoch(connection))
         return read_slots(slots, address.host, epoch)
 
-    def _explain_no_answer(self, answers: Answers[NodeMap]) -> ChasquiError:
+    def _make_no_answer_error(self, answers: Answers[NodeMap]) -> ChasquiError:
         for address, error in answers.errors.items():
             if isinstance(error, ReplyError) and "cluster support disabled" in str(error):
                 return RedisTrouble(f"{address} is no node of a cluster: use redis://{address} for a server")

@@ -24,7 +24,7 @@ from .cluster import ClusterSurvey
 from .node_map import Address, NodeMap
 from .sentinel import SentinelSurvey
 
-LOOKS_APART_S = 0.05
+MIN_CHECK_INTERVAL_S = 0.05
 log = logging.getLogger("chasqui.connection")
 
 
@@ -170,7 +170,7 @@ class Route:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(survey.pause_s):
                         await self._wakes.wait()
-                await asyncio.sleep(LOOKS_APART_S)
+                await asyncio.sleep(MIN_CHECK_INTERVAL_S)
         finally:
             await survey.close()
 

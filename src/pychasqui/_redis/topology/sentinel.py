@@ -19,7 +19,7 @@ from .node_connections import Answers, NodeConnections
 from .node_map import SLOTS, Address, NodeMap, SlotRange
 
 LOOK_EVERY_S = 1.0
-MOST_SENTINELS = 9
+MAX_SENTINELS = 9
 OLDER_LOOKS = 5  # after this many looks that agree, an older configuration counts: the Sentinels were set up again
 SWITCH_CHANNEL = "+switch-master"
 
@@ -48,14 +48,14 @@ class SentinelSurvey:
         answers = await self._nodes.ask_until_enough(
             self._sentinels, self._ask_sentinel, enough=len(self._sentinels) // 2 + 1
         )
-        knowing = {address: each for address, each in answers.found.items() if each.master is not None}
-        if not knowing:
-            raise self._explain_no_master(answers)
-        self._note_sentinels(knowing)
+        reports = {address: each for address, each in answers.found.items() if each.master is not None}
+        if not reports:
+            raise self._make_no_master_error(answers)
+        self._add_found_sentinels(reports)
         if known is None:
-            self._refuse_two_masters(knowing)
-        newest = max(knowing.values(), key=lambda each: each.epoch)
-        if known is not None and newest.epoch < known.epoch and not self._do_most_agree_on_older(knowing):
+            self._refuse_two_masters(reports)
+        newest = max(reports.values(), key=lambda each: each.epoch)
+        if known is not None and newest.epoch < known.epoch and not self._do_most_agree_on_older(reports):
             return known
         self._older_looks = 0
         assert newest.master is not None
@@ -91,17 +91,17 @@ class SentinelSurvey:
         if message.startswith(self._service.encode() + b" "):
             self._wake()
 
-    def _note_sentinels(self, knowing: dict[Address, MasterReport]) -> None:
+    def _add_found_sentinels(self, reports: dict[Address, MasterReport]) -> None:
         """The Sentinels know each other: one that answers is enough to find the rest."""
-        for each in knowing.values():
+        for each in reports.values():
             for address in sorted(each.sentinels):
-                if address not in self._sentinels and len(self._sentinels) < MOST_SENTINELS:
+                if address not in self._sentinels and len(self._sentinels) < MAX_SENTINELS:
                     self._sentinels.append(address)
 
-    def _refuse_two_masters(self, knowing: dict[Address, MasterReport]) -> None:
+    def _refuse_two_masters(self, reports: dict[Address, MasterReport]) -> None:
         """Sentinels that name different masters and do not know each other are of two sets."""
-        for address, one in knowing.items():
-            for other_address, other in knowing.items():
+        for address, one in reports.items():
+            for other_address, other in reports.items():
                 are_strangers = one.own_id not in other.ids and other.own_id not in one.ids
                 if one.master != other.master and one.own_id != other.own_id and are_strangers:
                     raise RedisTrouble(
@@ -110,13 +110,13 @@ class SentinelSurvey:
                         "set in redis_url"
                     )
 
-    def _do_most_agree_on_older(self, knowing: dict[Address, MasterReport]) -> bool:
+    def _do_most_agree_on_older(self, reports: dict[Address, MasterReport]) -> bool:
         """Whether most Sentinels have agreed for a while on an older configuration."""
-        _, agreeing = Counter(each.master for each in knowing.values()).most_common(1)[0]
+        _, agreeing = Counter(each.master for each in reports.values()).most_common(1)[0]
         self._older_looks = self._older_looks + 1 if 2 * agreeing > len(self._sentinels) else 0
         return self._older_looks >= OLDER_LOOKS
 
-    def _explain_no_master(self, answers: Answers[MasterReport]) -> ChasquiError:
+    def _make_no_master_error(self, answers: Answers[MasterReport]) -> ChasquiError:
         if answers.found:
             asked = ", ".join(map(str, answers.found))
             return RedisTrouble(
