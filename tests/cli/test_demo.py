@@ -22,6 +22,7 @@ import pytest
 
 from pychasqui._redis.keys import REGISTRY
 from pychasqui.cli.demo.jobs import Runs, count_done, describe_outcome, judge_tally, tally_outcomes
+from pychasqui.cli.demo.process import END_TIMEOUT_S
 from pychasqui.cli.exits import CommandFailure
 from tests.cli.conftest import COMMAND, Chasqui, Finished, plain_environment
 from tests.cli.processes import Process, children_of, mentioning, still_running
@@ -90,6 +91,17 @@ async def test_no_process_or_file_is_left_when_the_demo_is_interrupted(
     assert still_running(children) == []
     assert mentioning(str(temporary)) == []
     assert list(temporary.iterdir()) == []
+
+
+async def test_a_demo_that_is_interrupted_does_not_wait_for_its_worker_processes(start: Chasqui, temporary: Path):
+    process = start("demo", "--jobs", MANY, TMPDIR=str(temporary))
+    children = await _two_children(process)
+    for child in children:
+        os.kill(child.pid, signal.SIGSTOP)  # it could not end by itself
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=END_TIMEOUT_S)  # after which each of them would be killed anyway
+    assert process.returncode == 130
+    assert still_running(children) == []
 
 
 async def test_the_processes_of_a_demo_that_was_killed_end_by_themselves(start: Chasqui, temporary: Path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 
@@ -109,3 +110,41 @@ def test_an_interrupt_becomes_the_exit_code_that_shells_expect():
         raise KeyboardInterrupt
 
     assert run_to_exit_code(fail) == 130
+
+
+INTERRUPTED_IMPORT = """
+import os, runpy, signal, sys
+name = sys.argv.pop(1)
+class Interrupting:
+    def find_spec(self, found, path=None, target=None):
+        if found == name:
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Interrupting())
+runpy.run_module("pychasqui.cli", run_name="__main__", alter_sys=True)
+"""
+
+
+@pytest.mark.parametrize(
+    ("module", "words"),
+    (
+        ("click", ("--help",)),
+        ("pychasqui.cli.ps", ("ps",)),
+        ("asyncio", ("ps",)),
+        ("pychasqui.queues", ("dev", "shop:app")),
+        ("pychasqui.cli.demo.run", ("demo",)),
+        ("pychasqui.supervisor", ("worker", "shop:app")),
+    ),
+)
+def test_ctrl_c_during_an_import_ends_the_command_without_a_traceback(module: str, words: tuple[str, ...]):
+    program = [sys.executable, "-P", "-c", INTERRUPTED_IMPORT, module, *words]
+    ended = subprocess.run(program, capture_output=True, text=True, timeout=30, check=False)
+    assert ended.returncode == -signal.SIGINT  # which a shell calls 130
+    assert (ended.stdout, ended.stderr) == ("", "")
+
+
+def test_a_command_that_ignores_ctrl_c_still_does_so_during_imports():
+    code = f"import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)\n{INTERRUPTED_IMPORT}"
+    program = [sys.executable, "-P", "-c", code, "click", "--version"]
+    ended = subprocess.run(program, capture_output=True, text=True, timeout=30, check=False)
+    assert ended.returncode == 0, ended.stderr
+    assert __version__ in ended.stdout

@@ -81,7 +81,7 @@ def test_the_image_can_be_built_of_the_files_that_it_copies(tmp_path: Path) -> N
     (path,) = tmp_path.glob("*.whl")
     with zipfile.ZipFile(path) as wheel:
         names = {name.rpartition("/")[2]: name for name in wheel.namelist()}
-        assert "chasqui = pychasqui.cli.main:main" in wheel.read(names["entry_points.txt"]).decode()
+        assert "chasqui = pychasqui.cli.__main__:main" in wheel.read(names["entry_points.txt"]).decode()
         assert f"Provides-Extra: {extra}\n" in wheel.read(names["METADATA"]).decode()
     assert (tmp_path / "app" / "demo.py").exists()
 

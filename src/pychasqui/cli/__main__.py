@@ -1,8 +1,12 @@
-"""`python -m pychasqui.cli`: the same as `chasqui`, for where the command is not on PATH."""
+"""The program `chasqui`; `python -m pychasqui.cli` is the same, for where the command is not on PATH."""
 
 import sys
 
-from .main import main
+from .interrupts import end_at_ctrl_c
+
+end_at_ctrl_c()  # before the imports that take long; main() takes it back
+
+from .main import main  # noqa: E402
 
 if __name__ == "__main__":
     sys.exit(main())

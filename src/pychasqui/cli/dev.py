@@ -16,6 +16,7 @@ import click
 from .. import __version__
 from ..errors import ChasquiError, printable
 from .addresses import redis_url_option
+from .interrupts import importing
 from .options import TIMEOUT_S
 from .output import Output
 from .progress import BEGIN_LINE, can_redraw
@@ -64,7 +65,8 @@ class _DevSession:
     """run() goes on until SIGINT or SIGTERM."""
 
     def __init__(self, target: str, url: str) -> None:
-        from ..queues import Queues
+        with importing():
+            from ..queues import Queues
 
         self._target = target
         self._queues = Queues(url, timeout_s=TIMEOUT_S)

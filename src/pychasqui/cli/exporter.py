@@ -13,6 +13,7 @@ from .. import __version__
 from ..errors import CommandTimeout, ConnectionLost, InvalidArgument
 from ..settings import SETTINGS
 from .addresses import redis_url_option
+from .interrupts import importing
 from .loops import choose_loop
 from .options import ABOUT_URL, read_redis_url
 
@@ -46,7 +47,8 @@ def exporter(queues: tuple[str, ...], redis_url: str | None, host: str, port: in
 
     SIGINT (Ctrl-C) or SIGTERM end it with exit code 0.
     """
-    from ..queue import Queue  # here and below, so that --help does not wait for the import
+    with importing():
+        from ..queue import Queue  # here and below, so that --help does not wait for the import
 
     try:
         url = read_redis_url(redis_url).value

@@ -10,6 +10,7 @@ import click
 
 from .._version import __version__
 from .exits import run_to_exit_code
+from .interrupts import importing, raise_at_ctrl_c
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,8 @@ class LazyGroup(click.Group):
         entry = COMMANDS.get(ALIASES.get(cmd_name, cmd_name))
         if entry is None:
             return None
-        command: click.Command = getattr(importlib.import_module(entry.module), entry.name)
+        with importing():
+            command: click.Command = getattr(importlib.import_module(entry.module), entry.name)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -89,4 +91,5 @@ def chasqui() -> None:
 
 
 def main() -> int:
+    raise_at_ctrl_c()
     return run_to_exit_code(lambda: chasqui.main(prog_name="chasqui", standalone_mode=False))

@@ -14,6 +14,7 @@ from click.core import ParameterSource
 from ..errors import InvalidArgument
 from ..settings import SETTINGS, FoundSetting, find_setting
 from .addresses import redis_url_option
+from .interrupts import importing
 from .output import Output
 
 if TYPE_CHECKING:
@@ -57,7 +58,8 @@ class CommandContext:
 
         Warnings are not logged: the error that ends the command says what they would say.
         """
-        import asyncio
+        with importing():
+            import asyncio
 
         logging.getLogger("chasqui").setLevel(logging.ERROR)
         try:

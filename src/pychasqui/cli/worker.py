@@ -14,6 +14,7 @@ import click
 from .. import __version__
 from ..settings import find_setting
 from .exits import ExitCode
+from .interrupts import importing
 from .loops import CHOICES, Loop, choose_loop
 from .options import SPAN
 from .worker_options import LOG_FORMATS, QUEUES, SIZE, choose_workers, set_up_logging
@@ -147,10 +148,11 @@ def worker(**given: Any) -> int:
     SIGINT (Ctrl-C) or SIGTERM: workers read no more jobs, finish those that run, and end with exit code 0. A second
     signal makes them stop at once; jobs that they leave unfinished are not lost.
     """
-    import asyncio  # here and below, so that --help does not wait for the import
+    with importing():
+        import asyncio  # here and below, so that --help does not wait for the import
 
-    from ..supervisor import SupervisorLink
-    from .worker_targets import check_target, find_targets
+        from ..supervisor import SupervisorLink
+        from .worker_targets import check_target, find_targets
 
     metrics_port = given.pop("metrics_port")
     process_options = ProcessOptions(**{field.name: given.pop(field.name) for field in fields(ProcessOptions)})
@@ -209,9 +211,10 @@ async def _run_workers_in_loop(
 
 def run_supervisor(options: WorkerOptions, process_options: ProcessOptions, metrics_port: int | None) -> int:
     """Runs the same command in processes of its own; returns the exit code."""
-    import asyncio
+    with importing():
+        import asyncio
 
-    from ..supervisor import HOW_TO_INSTALL, ProcessSupervisor, SupervisorOptions, can_reload
+        from ..supervisor import HOW_TO_INSTALL, ProcessSupervisor, SupervisorOptions, can_reload
 
     if sys.platform == "win32":
         raise click.UsageError("worker processes need signals and sockets that Windows does not have")

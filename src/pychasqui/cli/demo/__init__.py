@@ -11,6 +11,7 @@ from __future__ import annotations
 import click
 
 from ..addresses import redis_url_option
+from ..interrupts import importing
 
 
 @click.command()
@@ -30,6 +31,7 @@ def demo(jobs: int, redis_url: str | None) -> None:
     takes over its jobs. A table at the end shows that each job ran exactly once, except for those that the kill made
     run again. Fails if a job is missing, or ran twice for another reason.
     """
-    from .run import run_demo  # here, so that --help does not wait for the import
+    with importing():
+        from .run import run_demo  # here, so that --help does not wait for the import
 
     run_demo(jobs, redis_url)

@@ -11,7 +11,9 @@ import asyncio
 import json
 import logging
 import sys
+from contextlib import suppress
 from pathlib import Path
+from types import TracebackType
 from typing import NoReturn, Self
 
 from ... import Job, Worker
@@ -24,7 +26,10 @@ END_TIMEOUT_S = 10.0
 
 
 class WorkerProcess:
-    """Starts the process on entering and ends it on leaving. Ctrl-C does not reach it: it has its own session."""
+    """Starts the process on entering, and ends it on leaving; after an error or Ctrl-C it is killed.
+
+    Ctrl-C does not reach the process itself: it has its own session.
+    """
 
     def __init__(self, number: int, url: str, queue: str, jobs: int, folder: Path) -> None:
         path = folder / f"runs-{number}"
@@ -44,7 +49,7 @@ class WorkerProcess:
                 await self._process.wait()
                 self.raise_if_ended()
         except BaseException:
-            await self.__aexit__()
+            await self._kill_and_wait()
             raise
         return self
 
@@ -59,14 +64,23 @@ class WorkerProcess:
             message = f"worker process {self.number} ended with status {code}"
             raise CommandFailure(message, max(code, ExitCode.FAILED))
 
-    async def __aexit__(self, *_: object) -> None:
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         assert self._process.stdin is not None
         self._process.stdin.close()
+        if kind is not None:  # somebody waits at the terminal, and the queue is removed anyway
+            await self._kill_and_wait()
+            return
         try:
             await asyncio.wait_for(self._process.wait(), END_TIMEOUT_S)
         except TimeoutError:
+            await self._kill_and_wait()
+
+    async def _kill_and_wait(self) -> None:
+        with suppress(ProcessLookupError):
             self._process.kill()
-            await self._process.wait()
+        await self._process.wait()
 
 
 async def run_jobs() -> None:

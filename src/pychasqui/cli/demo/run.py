@@ -29,7 +29,7 @@ LOOK_EVERY_S = 0.02
 STUCK_S = 20.0  # longer than an add takes to fail, whose error says more
 EMPTY_S = 2.0  # counts are read one after the other, and may miss a job that moves meanwhile
 SERVER_ENDS_S = 5.0
-LINGER_MS = 200  # how long the private server outlives the demo
+LINGER_MS = 0  # how long the private server outlives the demo
 
 
 def run_demo(jobs: int, redis_url: str | None) -> None:
