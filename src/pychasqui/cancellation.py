@@ -22,7 +22,7 @@ from .metrics import JobsCancelled
 __all__ = ["Cancellation", "JobCanceller"]
 
 Cancellation = Literal["removed", "stopping", "unknown"]
-SEARCHED = 500  # entries at the beginning of the stream: what workers have is there
+MAX_SEARCHED = 500  # entries at the beginning of the stream: what workers have is there
 SEARCHES = 3
 
 
@@ -54,9 +54,9 @@ class JobCanceller:
     async def _find_entry_id(self, job_id: str, id_time_ms: int | None) -> tuple[str, bool]:
         """Returns the id of the job's entry, "" if it was not found, and whether it would have been."""
         finder = self._session().job_finder
-        page = await finder.read_first_entries("-", SEARCHED)
+        page = await finder.read_first_entries("-", MAX_SEARCHED)
         entry = find_entry(page, job_id)
-        is_all_seen = len(page) < SEARCHED
+        is_all_seen = len(page) < MAX_SEARCHED
         if entry is None and id_time_ms is not None and not is_all_seen:
             entry = await finder.find_entry_added_at(lambda page: find_entry(page, job_id), id_time_ms)
         return "" if entry is None else entry[0].decode(), is_all_seen

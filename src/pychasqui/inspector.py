@@ -26,7 +26,7 @@ State = Literal["waiting", "active", "delayed", "dead"]
 STATES = ("waiting", "active", "delayed", "dead")
 MAX_LIMIT = 1000  # jobs of one page
 _ENTRY_ID = re.compile(r"[0-9]{1,20}-[0-9]{1,20}")
-SEARCHED = 1000  # entries of each state that get_job() reads to find a job without an index
+MAX_SEARCHED = 1000  # entries of each state that get_job() reads to find a job without an index
 MAX_SENTENCE_CHARS = 500
 
 
@@ -99,7 +99,7 @@ class Inspector:
     async def get_job(self, job_id: str) -> JobView | None:
         """Finds a job by its id; None if it is done, or was not found.
 
-        Delayed jobs and jobs with a unique id are found at once. For others it reads the first SEARCHED entries of
+        Delayed jobs and jobs with a unique id are found at once. For others it reads the first MAX_SEARCHED entries of
         each state, and does not find a job behind them.
         """
         broker, job_id = self._broker(), check_job_id(job_id)
@@ -111,9 +111,9 @@ class Inspector:
         indexed = await broker.find_unique_entry(job_id)
         entry = None if indexed is None else find_entry([indexed], job_id)
         if entry is None:
-            entry = find_entry(await broker.read_delivered_entries(SEARCHED), job_id)
+            entry = find_entry(await broker.read_delivered_entries(MAX_SEARCHED), job_id)
         if entry is None:
-            entry = find_entry(await broker.read_waiting_page("", SEARCHED), job_id)
+            entry = find_entry(await broker.read_waiting_page("", MAX_SEARCHED), job_id)
         if entry is not None:
             held = await broker.find_pending(entry[0])
             return (
@@ -121,7 +121,7 @@ class Inspector:
                 if held is None
                 else _view_active(entry[0].decode(), held._replace(entry=entry))
             )
-        entry = find_entry(await broker.read_dead_page("", SEARCHED), job_id)
+        entry = find_entry(await broker.read_dead_page("", MAX_SEARCHED), job_id)
         return None if entry is None else view_entry("dead", entry)
 
     async def describe_where_job_is(self, job_id: str) -> str:
@@ -141,8 +141,8 @@ class Inspector:
         return printable(f"it {state}; {workers}", MAX_SENTENCE_CHARS)
 
     async def find_delivered(self, job_ids: Iterable[str]) -> set[str]:
-        """Returns those of the ids that are among the first SEARCHED entries that are delivered and not acked."""
-        entries = await self._broker().read_delivered_entries(SEARCHED)
+        """Returns those of the ids that are among the first MAX_SEARCHED entries that are delivered and not acked."""
+        entries = await self._broker().read_delivered_entries(MAX_SEARCHED)
         return {job_id for job_id in job_ids if find_entry(entries, job_id) is not None}
 
     async def workers(self) -> list[WorkerInfo]:

@@ -17,7 +17,7 @@ from ._core.checks import check_job_id
 from ._core.ids import read_time_in_id
 from ._producer.session import QueueSession
 from ._redis.inspector import Pending
-from ._redis.job_finder import EARLY_MS, count_entries_before, find_entry_in_pages
+from ._redis.job_finder import MAX_CLOCK_LEAD_MS, count_entries_before, find_entry_in_pages
 from ._redis.replies import Entry
 from ._wire.dead_letter import read_dead_letter
 from ._wire.event import RETRY_SCHEDULED, QueueEvent, read_event, read_failure_text, read_job_end
@@ -28,8 +28,8 @@ from .inspector import JobView, find_entry, view_delayed, view_entry
 
 __all__ = ["JobStatus", "JobStatusFinder"]
 
-SEARCHED = 500  # entries, letters and events that are read at each end of their streams
-COUNTED = 1000  # entries from each end, to say how many jobs come before one
+MAX_SEARCHED = 500  # entries, letters and events that are read at each end of their streams
+MAX_COUNTED = 1000  # entries from each end, to say how many jobs come before one
 NEAR_AN_END = 10_000  # jobs: only if there seem to be fewer between an end and the job, they are counted
 
 
@@ -138,30 +138,30 @@ class JobStatusFinder:
         """It was promoted or retried, or its id carries no time: it is at the ends of the stream, or not found."""
         finder, inspector = self._session().job_finder, self._session().inspector
         given, waiting = await asyncio.gather(
-            inspector.read_delivered_entries(SEARCHED), inspector.read_waiting_page("", SEARCHED)
+            inspector.read_delivered_entries(MAX_SEARCHED), inspector.read_waiting_page("", MAX_SEARCHED)
         )
         if (entry := find_entry([*given, *waiting], job_id)) is not None:
             return entry
         return await find_entry_in_pages(
-            finder.read_entry_pages("+", SEARCHED, is_back=True), lambda page: find_entry(page, job_id)
+            finder.read_entry_pages("+", MAX_SEARCHED, is_back=True), lambda page: find_entry(page, job_id)
         )
 
     async def _find_letter(self, job_id: str, id_time_ms: int | None) -> Entry | None:
         finder = self._session().job_finder
-        start = "-" if id_time_ms is None else str(max(0, id_time_ms - EARLY_MS))
+        start = "-" if id_time_ms is None else str(max(0, id_time_ms - MAX_CLOCK_LEAD_MS))
         newest = await find_entry_in_pages(
-            finder.read_letter_pages("+", SEARCHED, is_back=True), lambda page: find_entry(page, job_id)
+            finder.read_letter_pages("+", MAX_SEARCHED, is_back=True), lambda page: find_entry(page, job_id)
         )
         return newest or await find_entry_in_pages(
-            finder.read_letter_pages(start, SEARCHED), lambda page: find_entry(page, job_id)
+            finder.read_letter_pages(start, MAX_SEARCHED), lambda page: find_entry(page, job_id)
         )
 
     async def _read_job_events(self, job_id: str, id_time_ms: int | None) -> list[QueueEvent]:
         """The job's events among the newest and among the first since it was added, oldest first."""
         wanted, found = job_id.encode(), dict[str, QueueEvent]()
-        pages = [self._session().job_finder.read_event_pages("+", SEARCHED, is_back=True)]
+        pages = [self._session().job_finder.read_event_pages("+", MAX_SEARCHED, is_back=True)]
         if id_time_ms is not None:
-            pages.append(self._session().job_finder.read_event_pages(str(id_time_ms), SEARCHED))
+            pages.append(self._session().job_finder.read_event_pages(str(id_time_ms), MAX_SEARCHED))
         for some in pages:
             async for page in some:
                 for entry in page:
@@ -182,13 +182,13 @@ class JobStatusFinder:
         estimate = round(waiting * (place[0] - first_ms) / max(1, last_ms - first_ms))
         lowest, highest = 0, max(0, waiting - 1)
         if estimate < NEAR_AN_END or waiting < NEAR_AN_END:
-            onwards = finder.read_entry_pages(first[0][0].decode(), COUNTED)
+            onwards = finder.read_entry_pages(first[0][0].decode(), MAX_COUNTED)
             lowest, is_reached = await count_entries_before(onwards, lambda id_: id_ >= place)
             if is_reached:
                 return lowest, True
         if estimate > waiting - NEAR_AN_END:
             behind, is_reached = await count_entries_before(
-                finder.read_entry_pages("+", COUNTED, is_back=True), lambda id_: id_ <= place
+                finder.read_entry_pages("+", MAX_COUNTED, is_back=True), lambda id_: id_ <= place
             )
             highest = max(lowest, waiting - behind - 1)
             if is_reached:

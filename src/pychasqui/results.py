@@ -42,11 +42,11 @@ log = logging.getLogger("chasqui.results")
 Remembered = TypeVar("Remembered")
 
 ENDS = ("completed", "cancelled", "dlq")  # the events of jobs that have ended
-REMEMBERED = 10_000  # ended jobs
-LOOKED_BACK = 1000  # past events that are read when the first wait begins
+MAX_REMEMBERED_JOBS = 10_000  # ended jobs
+MAX_PAST_EVENTS = 1000  # past events that are read when the first wait begins
 ASKED_AT_ONCE = 500
 ASK_AGAIN_S = 0.1
-OFFICIAL_S = 1.0  # how long after its event an official worker may take to store a result
+OFFICIAL_RESULT_DELAY_S = 1.0  # how long after its event an official worker may take to store a result
 DOUBT_S = 0.05
 SECOND_LOOK_S = 5.0
 EXPLAIN_S = 1.0  # how long a wait that has timed out looks for its job, to say where it is
@@ -90,12 +90,12 @@ class Results:
         self._explaining = 0  # waits that have timed out and look for their jobs
         self._waiting: dict[str, list[asyncio.Future[Any]]] = {}
         self._ended: OrderedDict[str, QueueEvent] = OrderedDict()
-        self._reasons: OrderedDict[str, QueueEvent] = OrderedDict()  # the last failure of jobs that failed lately
+        self._last_failures: OrderedDict[str, QueueEvent] = OrderedDict()  # the last failure of jobs that failed lately
         self._begun: asyncio.Task[None] | None = None
         self._listening: asyncio.Task[None] | None = None
         self._polling: asyncio.Task[None] | None = None
         self._doubted: dict[str, float] = {}  # jobs whose official worker may be about to store a result, since when
-        self._asked: dict[str, None] = {}  # jobs whose results are to be fetched, in this order
+        self._lookups_due: dict[str, None] = {}  # jobs whose results are to be fetched, in this order
         self._asking: asyncio.Task[None] | None = None
 
     async def wait(self, job_id: str, timeout_s: float) -> Any:
@@ -152,7 +152,7 @@ class Results:
         """Reads which jobs have ended lately, and subscribes to the events from there on."""
         with suppress(RedisTrouble):  # _follow_events() tries again
             await self._events.start()
-            for entry in await self._events_broker().read_newest_events(LOOKED_BACK):
+            for entry in await self._events_broker().read_newest_events(MAX_PAST_EVENTS):
                 self._remember_event(read_event(entry))
         self._listening = asyncio.ensure_future(self._follow_events())
         self._polling = asyncio.ensure_future(self._poll_results())
@@ -179,23 +179,23 @@ class Results:
         if event.name in ENDS:
             _remember_newest_event(self._ended, event.job_id, event)
         elif event.name == "failed":
-            _remember_newest_event(self._reasons, event.job_id, event)
+            _remember_newest_event(self._last_failures, event.job_id, event)
         elif event.name == "active":  # it runs again: it was replayed, or it is another job of the same id
             self._ended.pop(event.job_id, None)
 
     def _request_lookup(self, job_ids: Iterable[str]) -> None:
         """Has these jobs looked up, together with all others of this turn and of the command in flight."""
-        self._asked.update(dict.fromkeys(job_ids))
+        self._lookups_due.update(dict.fromkeys(job_ids))
         if self._asking is None or self._asking.done():
             self._asking = asyncio.ensure_future(self._look_up_results())
 
     async def _look_up_results(self) -> None:
-        """Fetches the results of the jobs in `_asked`, and ends the waits whose answer is known."""
-        while self._asked:
+        """Fetches the results of the jobs in `_lookups_due`, and ends the waits whose answer is known."""
+        while self._lookups_due:
             # How each ended, read before the fetch: a job that ends during the fetch is fetched again.
-            some = {job_id: self._find_end(job_id) for job_id in islice(self._asked, ASKED_AT_ONCE)}
+            some = {job_id: self._find_end(job_id) for job_id in islice(self._lookups_due, ASKED_AT_ONCE)}
             for job_id in some:
-                del self._asked[job_id]
+                del self._lookups_due[job_id]
             try:
                 found = await self._broker().read_results(list(some))
             except RedisTrouble as error:
@@ -203,7 +203,7 @@ class Results:
                     for job_id in some:
                         self._fail_waits(job_id, partial(type(error), str(error)))
                 else:
-                    self._asked.update(dict.fromkeys(some))
+                    self._lookups_due.update(dict.fromkeys(some))
                     await asyncio.sleep(ASK_AGAIN_S)
                 continue
             doubted = []
@@ -265,7 +265,7 @@ class Results:
                 else "its worker stores no results: set store_results=True, or annotate the task with what it returns"
             )
             self._fail_waits(job_id, partial(ResultNotStored, f"job {job_id[:100]!r} is done; {trouble}"))
-        elif monotonic() - self._doubted.setdefault(job_id, monotonic()) < OFFICIAL_S:
+        elif monotonic() - self._doubted.setdefault(job_id, monotonic()) < OFFICIAL_RESULT_DELAY_S:
             # An official worker emits the event before it stores the result, if it stores any; the event does not say.
             asyncio.get_running_loop().call_later(DOUBT_S, self._request_lookup_if_awaited, job_id)
         else:
@@ -282,7 +282,7 @@ class Results:
                 future.set_result(result)
 
     def _make_job_failure(self, job_id: str, end: JobEnd) -> JobFailed:
-        last = self._reasons.get(job_id)
+        last = self._last_failures.get(job_id)
         error = end.error
         if error is None:  # an official worker writes it only into the event failed
             error = "" if last is None else read_failure_text(last)
@@ -308,7 +308,7 @@ class Results:
 def _remember_newest_event(events: OrderedDict[str, Remembered], job_id: str, event: Remembered) -> None:
     events[job_id] = event
     events.move_to_end(job_id)
-    if len(events) > REMEMBERED:
+    if len(events) > MAX_REMEMBERED_JOBS:
         events.popitem(last=False)
 
 

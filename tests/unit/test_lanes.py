@@ -499,7 +499,7 @@ class TestStopping:
         await eventually(lambda: len(record.holdings.running_jobs()) == 1, every=0.001)
         assert [cut.data for cut in await record.lanes.stop()] == [1]
         assert steps == ["rolled back"]
-        assert not record.lanes.has_stubborn
+        assert not record.lanes.has_uncancelled_handler
 
     async def test_a_hurried_stop_does_not_wait_for_the_cleanup(self) -> None:
         async def handler(_: Delivery) -> None:

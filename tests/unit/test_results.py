@@ -14,7 +14,7 @@ from pychasqui._wire.msgpack import encode_data
 from pychasqui.errors import Closed, DecodeError, JobFailed, RedisTrouble, ReplyError, ResultExpired, ResultNotStored
 from pychasqui.events import QueueEvent, QueueEvents
 from pychasqui.inspector import Inspector
-from pychasqui.results import EXPLAINED_AT_ONCE, REMEMBERED, ReplayedJobs, Results, decode_results
+from pychasqui.results import EXPLAINED_AT_ONCE, MAX_REMEMBERED_JOBS, ReplayedJobs, Results, decode_results
 from tests.support.waiting import eventually
 
 PATIENCE_S = 2.0
@@ -260,11 +260,11 @@ async def test_the_death_of_a_job_before_its_replay_is_past_for_the_first_wait(b
 
 async def test_ended_jobs_are_remembered_within_bounds(bench: ResultsBench) -> None:
     (waiting,) = await bench.wait("job")
-    bench.events.happen(*(completed(f"other-{number}") for number in range(REMEMBERED + 10)))
+    bench.events.happen(*(completed(f"other-{number}") for number in range(MAX_REMEMBERED_JOBS + 10)))
     async with asyncio.timeout(PATIENCE_S):
         while bench.events.inbox:
             await asyncio.sleep(0.001)
-    assert len(bench.results._ended) == REMEMBERED
+    assert len(bench.results._ended) == MAX_REMEMBERED_JOBS
     assert "other-9" not in bench.results._ended
     waiting.cancel()
 
@@ -315,7 +315,7 @@ class TestOfficialWorker:
 
     @pytest.fixture(autouse=True)
     def shorten_doubt(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("pychasqui.results.OFFICIAL_S", 0.02)
+        monkeypatch.setattr("pychasqui.results.OFFICIAL_RESULT_DELAY_S", 0.02)
         monkeypatch.setattr("pychasqui.results.DOUBT_S", 0.005)
 
     async def test_a_job_that_is_gone_without_a_result_returned_none(self, bench: ResultsBench) -> None:

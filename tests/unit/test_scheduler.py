@@ -21,9 +21,9 @@ from pychasqui._wire.retry_override import encode_retry
 from pychasqui._worker import scheduler as module
 from pychasqui._worker.scheduler import (
     BYTES_A_CALL,
-    DECIDE_S,
     GATHER_S,
     JOBS_A_CALL,
+    MAX_DECIDING_S,
     SchedulerService,
     _plan_spec,
     batch_fires,
@@ -175,7 +175,7 @@ class TestCalls:
         assert [len(call or ()) for call in batch_fires(iter([large] * 3))] == [1, 1, 1]
 
     def test_the_event_loop_turns_between_decisions_that_take_long(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        FakeClock(step_s=0.9 * DECIDE_S).install(monkeypatch)
+        FakeClock(step_s=0.9 * MAX_DECIDING_S).install(monkeypatch)
         calls = list(batch_fires(iter([fires_of(1) for _ in range(5)])))
         assert [call and len(call) for call in calls] == [None, None, 5]
 
@@ -292,7 +292,7 @@ class TestTick:
         caplog.set_level(logging.DEBUG, "chasqui.scheduler")
         bench.repeats.moves = False
         await bench.tick(0, due())
-        assert bench.looks_at == pytest.approx(module.IN_VAIN_S)
+        assert bench.looks_at == pytest.approx(module.NOTHING_FIRED_PAUSE_S)
         assert "repeatable 'k' is not what was decided about any more" in caplog.text
 
     async def test_a_follower_fires_nothing_and_tries_again_when_the_lease_ends(self, bench: SchedulerBench) -> None:

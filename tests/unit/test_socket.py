@@ -453,7 +453,7 @@ async def test_every_call_is_answered_once_for_any_bytes() -> None:
 class TestSlowLines:
     @pytest.fixture(autouse=True)
     def _short_looks(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(socket_module, "MOVES_S", 0.05)
+        monkeypatch.setattr(socket_module, "PROGRESS_PERIOD_S", 0.05)
 
     async def test_a_reply_that_is_arriving_is_not_silence(self) -> None:
         socket, line = open_socket()

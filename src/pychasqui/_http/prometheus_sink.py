@@ -32,7 +32,7 @@ SECONDS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0,
 SHORT_SECONDS = (0.0001, 0.00025, 0.0005, *SECONDS[:12])
 LONG_SECONDS = (*SECONDS, 1800.0, 7200.0, 86400.0)
 SIZES = (1.0, 2.0, 5.0, 10.0, 25.0, 50.0, 100.0, 250.0, 500.0, 1000.0)
-SAMPLED = 64  # the wait of one in this many jobs of a batch is recorded
+JOBS_PER_SAMPLE = 64  # the wait of one in this many jobs of a batch is recorded
 
 
 class PrometheusSink(MetricsSink):
@@ -48,7 +48,7 @@ class PrometheusSink(MetricsSink):
         self._durations = Histogram("chasquimq_handler_duration_seconds", "How long handlers ran.", SECONDS, "name")
         self._waits = Histogram(
             "chasquimq_job_wait_seconds",
-            f"From when a job was ready to run until it was started; of jobs acked together, one in {SAMPLED}.",
+            f"From when a job was ready to run until it was started; of jobs acked together, one in {JOBS_PER_SAMPLE}.",
             LONG_SECONDS,
             "name",
         )
@@ -92,7 +92,7 @@ class PrometheusSink(MetricsSink):
                 durations[job.name].append(job.ended_at - job.started_at)
             for name, own in durations.items():
                 self._count_done_jobs(name, own)
-        for job in jobs[::SAMPLED]:
+        for job in jobs[::JOBS_PER_SAMPLE]:
             self._waits.buckets_for(self._name(job.name)).observe(self._waited_in_queue_s(job))
 
     def _count_done_jobs(self, name: str, durations: list[float]) -> None:

@@ -33,7 +33,7 @@ class ReplicatedAdder(Adder):
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self._awaiting_replicas: list[AwaitedBatch] = []
-        self._asked: AddSession | None = None  # where a round is under way
+        self._counting_session: AddSession | None = None  # where a round is under way
 
     async def close(self) -> None:
         while self._awaiting_replicas:
@@ -44,13 +44,13 @@ class ReplicatedAdder(Adder):
         session = self._add_broker.session_of_live_socket()
         assert session is not None  # it has just brought the answer
         self._awaiting_replicas.append(AwaitedBatch(batch, answer, session))
-        if self._asked is not session:
+        if self._counting_session is not session:
             self._request_replica_count(session)
 
     def _request_replica_count(self, session: AddSession) -> None:
         """Begin a round for all batches that this session has brought the answers to."""
         batches = [one for one in self._awaiting_replicas if one.session is session]
-        self._asked = session if batches else None
+        self._counting_session = session if batches else None
         if batches:
             left_ms = int(1000 * (min(one.batch.deadline for one in batches) - asyncio.get_running_loop().time()))
             wanted = max(one.batch.replicas for one in batches)

@@ -67,7 +67,7 @@ class RedisCalls:
     @property
     def reconnects(self) -> int:
         """How many times the connection was opened again after a loss."""
-        return max(0, self._connection.openings - 1)
+        return max(0, self._connection.sockets_opened - 1)
 
     def set_timeout(self, timeout_s: float) -> None:
         """Sets how long each later call waits for its reply."""

@@ -80,7 +80,7 @@ class Connection:
         self._is_closed = False
         self._node_connections: dict[int, Connection] = {}  # to other nodes of a cluster, by slot
         self.writes_before = 0
-        self.openings = 0  # sockets opened, the first and those after losses
+        self.sockets_opened = 0  # sockets opened, the first and those after losses
 
     @property
     def writes(self) -> int:
@@ -285,7 +285,7 @@ class Connection:
     def _use_socket(self, socket: Socket) -> None:
         self.socket, self._trouble = socket, None
         self._opened_at = asyncio.get_running_loop().time()
-        self.openings += 1
+        self.sockets_opened += 1
         if self._on_up is not None:
             self._on_up()
 
@@ -301,7 +301,7 @@ class Connection:
         assert self._attempt_timeout is not None
         sockets, self._endpoint = self._bind_to_loop(), None
         endpoint = self._endpoint = await self._destination.find_endpoint(self._leave_wrong_server)
-        if not self.openings and self._trouble is None:
+        if not self.sockets_opened and self._trouble is None:
             self._first_endpoint = endpoint
         self._attempt_timeout.reschedule(None)  # while another connection opens it, within its own time
         async with sockets.opening_lock(endpoint):

@@ -22,7 +22,7 @@ from .url import Secret
 log = logging.getLogger("chasqui.connection")
 
 PROVIDER_TIMEOUT_S = 60.0  # a provider without an answer by then is asked again
-RENEW_AT = 0.75  # of the time that credentials last
+RENEW_AT_SHARE = 0.75  # of the time that credentials last
 EARLIEST_RENEWAL_S = 0.05
 LONGEST_S = 100 * 365 * 86400.0
 
@@ -91,7 +91,7 @@ async def keep_authenticated(socket: Socket, ask: Callable[[], Awaitable[Login]]
     loop = asyncio.get_running_loop()
     while lasts_s is not None:
         ends_at = loop.time() + lasts_s
-        await asyncio.sleep(max(RENEW_AT * lasts_s, EARLIEST_RENEWAL_S))
+        await asyncio.sleep(max(RENEW_AT_SHARE * lasts_s, EARLIEST_RENEWAL_S))
         login = None
         while login is None and socket.lost is None:
             try:

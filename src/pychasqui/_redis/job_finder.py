@@ -18,14 +18,14 @@ FIRST_PAGE = 25  # later pages are up to four times as long as the last one, dep
 PAGE = 1000
 MAX_ENTRIES_BEFORE = 500  # entries that are read before the place where a job should be
 MAX_ENTRIES_BEHIND = 20_000  # entries that are read from there on: a process makes up to 10,000 ids in a millisecond
-LATE_MS = 2  # processes that add at the same time mix their jobs
-EARLY_MS = 60_000  # by how much the clock of the process that added a job may be ahead of the server's
-OFFSETS_MS = (-EARLY_MS, -1000, -50, 0, 5, 50, 500, 5000, 60_000, 3_600_000)  # where the first look is
-PROBES = 6  # places of each further look
-PROBED = 5  # entries of one place: one that was promoted or retried is older than its neighbours
+MAX_ADD_JITTER_MS = 2  # processes that add at the same time mix their jobs
+MAX_CLOCK_LEAD_MS = 60_000  # by how much the clock of the process that added a job may be ahead of the server's
+FIRST_PROBE_OFFSETS_MS = (-MAX_CLOCK_LEAD_MS, -1000, -50, 0, 5, 50, 500, 5000, 60_000, 3_600_000)
+PROBES_PER_ROUND = 6  # places of each further look
+ENTRIES_PER_PROBE = 5  # entries of one place: one that was promoted or retried is older than its neighbours
 MAX_PROBE_ROUNDS = 20
-CLOSE = 64  # ids between two places of which one is before the job and one behind it: the rest is read
-SEQUENCES = 2**14
+MIN_GAP_TO_BISECT = 64  # ids between two places of which one is before the job and one behind it: the rest is read
+MAX_IDS_PER_MS = 2**14
 LAST_ID = (2**64 - 1, 2**64 - 1)  # the server refuses to look behind it
 PAGE_BYTES = 512 * 1024  # about how much one call reads
 
@@ -67,7 +67,7 @@ class JobFinderBroker:
         async for page in self.read_entry_pages(start, MAX_ENTRIES_BEHIND):
             if (entry := match(page)) is not None:
                 return entry
-            if min(map(_read_added_at_ms, page[-PROBED:])) > added_at_ms + LATE_MS:
+            if min(map(_read_added_at_ms, page[-ENTRIES_PER_PROBE:])) > added_at_ms + MAX_ADD_JITTER_MS:
                 break
         return await find_entry_in_pages(self.read_entry_pages(f"({start}", MAX_ENTRIES_BEFORE, is_back=True), match)
 
@@ -75,29 +75,32 @@ class JobFinderBroker:
         """Returns about the first entry id whose job was not made before that time.
 
         Jobs are made by the clocks of the processes that add them, and large bulks some seconds before they arrive, so
-        the first look is at times around it, near ones and far ones. Each further look is at PROBES places between the
-        two that are known to lie before and behind. The places of one look travel together.
+        the first look is at times around it, near ones and far ones. Each further look is at PROBES_PER_ROUND places
+        between the two that are known to lie before and behind. The places of one look travel together.
         """
-        places = [_id_to_number(max(1, added_at_ms + offset_ms), 0) for offset_ms in OFFSETS_MS]
+        places = [_id_to_number(max(1, added_at_ms + offset_ms), 0) for offset_ms in FIRST_PROBE_OFFSETS_MS]
         newest, (low, high) = await asyncio.gather(
             self.read_last_entries(1), self._narrow_by_probes(added_at_ms, 0, None, places)
         )
         if high is None:
             high = _id_to_number(*read_entry_id(newest[0][0])) if newest else low
         for _ in range(MAX_PROBE_ROUNDS):
-            if high - low <= CLOSE:
+            if high - low <= MIN_GAP_TO_BISECT:
                 break
-            step = (high - low) // (PROBES + 1)
-            places = [low + step * number for number in range(1, PROBES + 1)]
+            step = (high - low) // (PROBES_PER_ROUND + 1)
+            places = [low + step * number for number in range(1, PROBES_PER_ROUND + 1)]
             low, narrowed = await self._narrow_by_probes(added_at_ms, low, high, places)
             high = narrowed or high
-        return _number_to_id(max(low, _id_to_number(max(1, added_at_ms - EARLY_MS), 0)))  # nothing can lie before 0-1
+        earliest_ms = max(1, added_at_ms - MAX_CLOCK_LEAD_MS)  # nothing can lie before 0-1
+        return _number_to_id(max(low, _id_to_number(earliest_ms, 0)))
 
     async def _narrow_by_probes(
         self, added_at_ms: int, low: int, high: int | None, places: list[int]
     ) -> tuple[int, int | None]:
         """Looks at rising places; returns the last one before the job, or behind it if none is, and the next one."""
-        probed = await asyncio.gather(*(self.read_first_entries(_number_to_id(place), PROBED) for place in places))
+        probed = await asyncio.gather(
+            *(self.read_first_entries(_number_to_id(place), ENTRIES_PER_PROBE) for place in places)
+        )
         for place, entries in zip(places, probed, strict=True):
             if not entries or any(_read_added_at_ms(entry) >= added_at_ms for entry in entries):
                 return low, max(place, low)
@@ -142,12 +145,12 @@ async def count_entries_before(
 
 
 def _id_to_number(ms: int, sequence: int) -> int:
-    """An entry id as a number, for bisecting. No server adds more than SEQUENCES entries in a millisecond."""
-    return ms * SEQUENCES + min(sequence, SEQUENCES - 1)
+    """An entry id as a number, for bisecting. No server adds more than MAX_IDS_PER_MS entries in a millisecond."""
+    return ms * MAX_IDS_PER_MS + min(sequence, MAX_IDS_PER_MS - 1)
 
 
 def _number_to_id(number: int) -> str:
-    return f"{min(number // SEQUENCES, LAST_ID[0])}-{number % SEQUENCES}"
+    return f"{min(number // MAX_IDS_PER_MS, LAST_ID[0])}-{number % MAX_IDS_PER_MS}"
 
 
 def _read_added_at_ms(entry: Entry) -> int:

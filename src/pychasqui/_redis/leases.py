@@ -52,14 +52,14 @@ class LeaseCalls(RedisCalls):
         arguments = (word for entry in held for word in entry)
         return read_renewed(await self.run_script(scripts.RENEW_WORKER_LEASE, keys, (*head, *arguments)))
 
-    async def renew_lease_of_other(self, group: str, consumer: str, lease_ms: int, least_left_ms: int) -> bool:
-        """Renews the lease of another worker that lives, and its hold on entries, if less than `least_left_ms` is left.
+    async def renew_lease_of_other(self, group: str, consumer: str, lease_ms: int, min_left_ms: int) -> bool:
+        """Renews the lease of another worker that lives, and its hold on entries, if less than `min_left_ms` is left.
 
         Returns whether it was renewed: not if that worker does so itself, has left or has no lease yet. Fails as
         renew_worker_lease().
         """
         keys = (self._keys.stream, self._keys.workers_of(group), self._keys.group_reports(group))
-        words = (group, consumer, lease_ms, least_left_ms, WORKERS_KEPT_MS)
+        words = (group, consumer, lease_ms, min_left_ms, WORKERS_KEPT_MS)
         after: bytes | None = b""
         for page in range(HELD_PAGES):
             after = read_stored_bytes(await self.run_script(scripts.HOLD_LEASE, keys, (*words, after or b"")))

@@ -17,9 +17,9 @@ from .replies import OtherLeader, reads_replies
 
 # A spec holds a payload, which is bounded, a name, and a pattern of some text.
 MAX_SPEC_BYTES = 2 * 1024 * 1024
-SPECS_BYTES = 4 * 1024 * 1024  # of all that one call lists, but for the first
+MAX_SPECS_BYTES = 4 * 1024 * 1024  # of all that one call lists, but for the first
 MAX_FIRED = 10**15  # a script adds to it, and Lua's numbers are exact up to 2**53
-AGAIN_MS = 60_000  # when to try again to bury what the dead letters refuse
+BURY_RETRY_MS = 60_000  # when to try again to bury what the dead letters refuse
 
 
 class DueSpec(NamedTuple):
@@ -89,7 +89,7 @@ class RepeatablesBroker:
     async def list_due(self, holder: str, lease_ms: int, batch: int) -> DueRepeatables:
         """Renews the leader's lease, and lists the repeatables that are due. Safe to send again."""
         keys = (self._keys.repeat, self._keys.scheduler_lease, self._keys.repeat_paused)
-        arguments = (holder, lease_ms, batch, self._keys.prefix, MAX_LEADER_LEASE_MS, MAX_SPEC_BYTES, SPECS_BYTES)
+        arguments = (holder, lease_ms, batch, self._keys.prefix, MAX_LEADER_LEASE_MS, MAX_SPEC_BYTES, MAX_SPECS_BYTES)
         leads, now_ms, next_due_ms, *rest = await self._broker.run_script(scripts.DUE_REPEATABLES, keys, arguments)
         if not leads:
             return DueRepeatables(False, now_ms, next_due_ms, [], OtherLeader.read(rest))
@@ -115,7 +115,7 @@ class RepeatablesBroker:
 
         What is refused is due again later. The second time it is gone, or not due.
         """
-        arguments = (now_ms + AGAIN_MS, _encode_key(due.key), due.score, due.size, due.spec, detail)
+        arguments = (now_ms + BURY_RETRY_MS, _encode_key(due.key), due.score, due.size, due.spec, detail)
         keys = (self._keys.repeat, self._keys.dead, self._make_spec_key(due.key))
         _, refusal = await self._broker.run_script(scripts.BURY_REPEATABLE, keys, arguments)
         return str(refusal.decode("utf-8", "replace"))

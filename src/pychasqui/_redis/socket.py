@@ -38,9 +38,9 @@ CONGESTED_BYTES = 1024 * 1024  # written and not yet read by the peer: a few of 
 BUFFER_BYTES = 64 * 1024  # of one read; a batch of a thousand jobs takes a few, a larger buffer would leave the cache
 
 LARGE_WRITE_BYTES = 16 * 1024  # unsent bytes; fewer would have been sent within any deadline
-MOVES_S = 1.0  # past a deadline, a connection must move MOVES_BYTES in each period of this length
-RETIRED_S = 0.25  # a server that is well answers what is in flight before that, unless it is a read that waits
-MOVES_BYTES = 1024  # slower than this it counts as dead: a broken proxy must not hold a call for ever
+PROGRESS_PERIOD_S = 1.0  # past a deadline, a connection must move MIN_PROGRESS_BYTES in each period of this length
+RETIRE_TIMEOUT_S = 0.25  # a server that is well answers what is in flight before that, unless it is a read that waits
+MIN_PROGRESS_BYTES = 1024  # slower than this it counts as dead: a broken proxy must not hold a call for ever
 
 OnReply = Callable[[Any], None]
 _INCOMPLETE = object()
@@ -193,9 +193,10 @@ class Socket(asyncio.BufferedProtocol):
             self._fail_pending(reason)
 
     def retire(self, reason: ChasquiError) -> None:
-        """Takes no more commands, and closes once everything in flight is answered, or RETIRED_S later."""
+        """Takes no more commands, and closes once everything in flight is answered, or RETIRE_TIMEOUT_S later."""
         if self.lost is None:
-            self.send(pack("PING"), self._loop.time() + RETIRED_S, self._close_if_all_answered)  # the last in the order
+            deadline = self._loop.time() + RETIRE_TIMEOUT_S
+            self.send(pack("PING"), deadline, self._close_if_all_answered)  # the last in the order
             self.flush()
             self.lost, self._is_retired = reason, True
 
@@ -265,7 +266,7 @@ class Socket(asyncio.BufferedProtocol):
                 self._set_deadline_timer(deadline)
         elif self._have_bytes_moved():
             self._time_out_strict_calls(now)
-            self._set_deadline_timer(now + MOVES_S)
+            self._set_deadline_timer(now + PROGRESS_PERIOD_S)
         else:
             self.drop(CommandTimeout("the server did not answer in time"))
 
@@ -278,7 +279,7 @@ class Socket(asyncio.BufferedProtocol):
         self._moved = (self._received, unsent)
         if before is None:
             return self._parser.has_data() or unsent >= LARGE_WRITE_BYTES
-        return self._received - before[0] >= MOVES_BYTES or before[1] - unsent >= MOVES_BYTES
+        return self._received - before[0] >= MIN_PROGRESS_BYTES or before[1] - unsent >= MIN_PROGRESS_BYTES
 
     def _unsent_bytes(self) -> int:
         """Bytes that the peer has not received yet: in the transport's buffer and, where known, in the system's."""

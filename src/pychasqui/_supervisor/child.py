@@ -35,7 +35,7 @@ class ChildProcess:
         self.leases: list[HeldLease] = []  # of its workers, also before all of them have started
         self.is_loaded = False
         self.started_at = 0.0  # monotonic
-        self.heard_at = clock.monotonic()  # when it last sent anything
+        self.last_message_at = clock.monotonic()  # when it last sent anything
         self.was_stopped = False  # on purpose
         self.was_killed = False
         self._on_message = on_message
@@ -68,7 +68,7 @@ class ChildProcess:
                 process_group=0,
             )
         self.pid = self._process.pid
-        self.heard_at = clock.monotonic()
+        self.last_message_at = clock.monotonic()
         reader, writer = await asyncio.open_connection(sock=own_end, limit=MAX_LINE_BYTES)
         self._watching = asyncio.create_task(self._read_until_exit(reader, writer))
 
@@ -113,7 +113,7 @@ class ChildProcess:
     async def _read_messages(self, reader: asyncio.StreamReader) -> None:
         try:
             while line := await reader.readline():
-                self.heard_at = clock.monotonic()
+                self.last_message_at = clock.monotonic()
                 self._handle_message(decode_message(line))
         except (OSError, ValueError, DecodeError) as error:  # a line without an end is a ValueError
             log.error("process %d is not understood, and ends: %s", self.pid, error)

@@ -25,7 +25,7 @@ from .messages import Credentials, HeldLease
 log = logging.getLogger("chasqui.supervisor")
 
 LOOKS_A_LEASE = 4
-LEAST_LEFT = 0.6  # of a lease; a worker that renews its own has at least two thirds left
+MIN_LEASE_LEFT_SHARE = 0.6  # of a lease; a worker that renews its own has at least two thirds left
 # What the process sent last may reach Redis only after it has died: a renewal, or a read that takes entries.
 END_AGAIN_AFTER_S = (0.0, 0.1, 0.5, 2.0)
 CLOSE_WITHIN_S = 0.7
@@ -73,13 +73,13 @@ class LeaseHolder:
             connector.leave_embedded_server()
 
     async def _keep_renewing(self, lease: HeldLease) -> None:
-        lease_s, least_left_ms = lease.lease_ms / 1000, int(LEAST_LEFT * lease.lease_ms)
+        lease_s, min_left_ms = lease.lease_ms / 1000, int(MIN_LEASE_LEFT_SHARE * lease.lease_ms)
         held_at = float("-inf")
         while True:
             await asyncio.sleep(lease_s / LOOKS_A_LEASE)
             try:
                 is_held = await self._get_broker(lease).renew_lease_of_other(
-                    lease.group, lease.consumer_id, lease.lease_ms, least_left_ms
+                    lease.group, lease.consumer_id, lease.lease_ms, min_left_ms
                 )
             except RedisTrouble as error:
                 log.debug("the lease of worker %s cannot be held now: %s", lease.consumer_id, error)

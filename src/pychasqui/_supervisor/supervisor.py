@@ -203,7 +203,7 @@ class ProcessSupervisor:
 
     def _kill_if_hanging(self, child: ChildProcess) -> None:
         """Kills a process that hangs: what holds its interpreter up may never let it go."""
-        limit_s, silent_s = self._options.hang_timeout_s, clock.monotonic() - child.heard_at
+        limit_s, silent_s = self._options.hang_timeout_s, clock.monotonic() - child.last_message_at
         if limit_s is not None and silent_s > limit_s and not child.was_killed:
             log.error("process %d has given no sign of life for %.0f s and is killed", child.pid, silent_s)
             child.kill()

@@ -62,7 +62,7 @@ class Portal:
         self._calls: dict[int, PortalCall] = {}  # that have not returned, by their threads
         self._runner: PortalCall | None = None  # the call whose thread runs the loop
         self._inbox: deque[PortalCall] = deque()
-        self._is_due = False  # the loop is about to look into the inbox
+        self._start_is_due = False  # the loop is about to look into the inbox
         self._holders: set[Closable] = set()
         self._paused_at = 0.0
         self._is_forking = False
@@ -117,7 +117,7 @@ class Portal:
                 return
             call.become_task()  # another thread runs it
             self._inbox.append(call)
-            is_first, self._is_due = not self._is_due, True
+            is_first, self._start_is_due = not self._start_is_due, True
         if is_first:  # outside the lock: it is a system call
             loop.call_soon_threadsafe(self._start_calls)
 
@@ -179,7 +179,7 @@ class Portal:
     def _start_calls(self) -> None:
         if len(self._calls) > FEW_CALLS:
             self._wait_for_more_calls()
-        self._is_due = False  # before the first look: a call that comes after it wakes the loop again
+        self._start_is_due = False  # before the first look: a call that comes after it wakes the loop again
         assert self._loop is not None
         while self._inbox:
             self._inbox.popleft().start(self._loop)

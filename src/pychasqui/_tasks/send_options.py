@@ -41,18 +41,18 @@ class SendOptions(TypedDict, total=False):
     """what a second job of its id does to a first one that still waits: keep, replace or postpone"""
 
 
-ONE_CALL = ("delay", "at", "job_id")  # options that a task itself cannot have
-OF_A_TASK = ("name", "aliases", *(one for one in SendOptions.__annotations__ if one not in ONE_CALL))
-OF_A_TASK += ("unique_by", "give_up_on")
+OPTIONS_OF_ONE_CALL = ("delay", "at", "job_id")  # options that a task itself cannot have
+OPTIONS_OF_A_TASK = ("name", "aliases", *(one for one in SendOptions.__annotations__ if one not in OPTIONS_OF_ONE_CALL))
+OPTIONS_OF_A_TASK += ("unique_by", "give_up_on")
 
 
 def check_task_options(owner: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the options of @app.task that are given; the message for a wrong one begins with `owner`."""
     for name in options:
-        if name in ONE_CALL:
+        if name in OPTIONS_OF_ONE_CALL:
             raise InvalidType(f"{owner}: {name} is an option of one call: with_options({name}=...).enqueue(...)")
-        if name not in OF_A_TASK:
-            raise InvalidType(f"{owner}: {describe_unknown_option(name, OF_A_TASK)}")
+        if name not in OPTIONS_OF_A_TASK:
+            raise InvalidType(f"{owner}: {describe_unknown_option(name, OPTIONS_OF_A_TASK)}")
     return check_send_options(owner, options)
 
 
@@ -60,7 +60,7 @@ def check_send_options(owner: str, options: Mapping[str, Any]) -> dict[str, Any]
     """Returns the options of one call that are given; the message for a wrong one begins with `owner`."""
     for name in options:
         if name not in SendOptions.__annotations__:
-            if name in OF_A_TASK:
+            if name in OPTIONS_OF_A_TASK:
                 raise InvalidType(f"{owner}: {name} is an option of the task itself: @app.task({name}=...)")
             raise InvalidType(f"{owner}: {describe_unknown_option(name, SendOptions.__annotations__)}")
     given = {name: value for name, value in options.items() if value is not None}

@@ -81,13 +81,13 @@ class _ThreadCall:
         self._context = copy_context()
         self._lock = threading.Lock()
         self._is_begun = False
-        self._is_off = False  # it was cancelled before it began
+        self._is_cancelled = False  # it was cancelled before it began
         self._is_delivered = False
         self._waiter: asyncio.Future[None] = loop.create_future()
 
     def run_in_thread(self) -> bool:
         with self._lock:
-            if self._is_off:
+            if self._is_cancelled:
                 return False
             self._is_begun = True
         try:
@@ -103,8 +103,8 @@ class _ThreadCall:
                 await self._waiter
             except asyncio.CancelledError:
                 with self._lock:
-                    self._is_off = not self._is_begun
-                if self._is_off:
+                    self._is_cancelled = not self._is_begun
+                if self._is_cancelled:
                     raise
                 self._waiter = self.loop.create_future()
 

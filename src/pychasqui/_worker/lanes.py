@@ -65,7 +65,7 @@ class Lanes:
         self._handlers_wait = False  # since the lanes were last woken, a handler has not ended in its first step
         self._drained: asyncio.Future[None] | None = None
         self._is_stopping = False
-        self.has_stubborn = False  # a handler that went on when it was cancelled
+        self.has_uncancelled_handler = False  # a handler that went on when it was cancelled
 
     def start(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -180,7 +180,7 @@ class Lanes:
         self._turn_ends_at = 0.0
         await cancel_tasks(self._tasks, CLEANUP_S, hurried)
         await cancel_tasks(self._tasks, LAST_CLEANUP_S)
-        self.has_stubborn = not all(lane.done() for lane in self._tasks)
+        self.has_uncancelled_handler = not all(lane.done() for lane in self._tasks)
         ended = zip(self._tasks, self._running, strict=True)
         return [job for task, job in ended if job is not None and task.done()]
 

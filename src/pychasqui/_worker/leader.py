@@ -30,7 +30,7 @@ from .shared import OnDeath
 log = logging.getLogger("chasqui.leaders")
 
 HINTS_APART_S = 0.005
-STANDING_BY = 32  # of more workers that do not lead, together as many look as often as if there were this many
+MAX_POLLING_STANDBYS = 32  # of more workers that do not lead, together as many look as often as if there were this many
 LONGEST_STANDBY_S = 20.0
 STALLED_S = 5.0  # what has been due for this long, while another process leads, is not late but stuck
 
@@ -59,7 +59,7 @@ class LeaderService(Service):
         self._leads = False
         self._next_due = float("inf")  # when the leader knows the next one to be due, monotonic
         self._looked_at = 0.0
-        self._cut: str | None = None  # whose lease was cut last
+        self._cut_lease_holder: str | None = None  # whose lease was cut last
         self._overdue_from: float | None = None  # since when each look finds things that are long overdue
         self._stalled_by: str | None = None
         self.set_aside = 0  # what could not be read and went to the dead letters
@@ -129,9 +129,9 @@ class LeaderService(Service):
     def _standby_pause_s(self, lease_left_ms: int, max_s: float) -> float:
         """How long to wait for a lease that another process holds: until it ends if it is not renewed (-1: it has no
         end), so that nothing is held up for longer than that. Many workers share the looks, unless it moves nothing."""
-        if self._living_workers.living > STANDING_BY and self._overdue_from is None:
+        if self._living_workers.living > MAX_POLLING_STANDBYS and self._overdue_from is None:
             return min(
-                self._living_workers.scale_pause_by_workers(max_s, STANDING_BY), LONGEST_STANDBY_S
+                self._living_workers.scale_pause_by_workers(max_s, MAX_POLLING_STANDBYS), LONGEST_STANDBY_S
             ) * random.uniform(0.5, 1.5)
         return max_s if lease_left_ms < 0 else min(max_s, (lease_left_ms + 1) / 1000)
 
@@ -143,8 +143,8 @@ class LeaderService(Service):
             log.debug("%s: %s", self.role, "this one leads" if other is None else f"{other.name!r} leads")
             if self._record is not None:
                 self._record(LockOutcome("acquired" if self._leads else "held", self.role))
-        if other is not None and other.was_cut and other.name != self._cut:
-            self._cut = other.name
+        if other is not None and other.was_cut and other.name != self._cut_lease_holder:
+            self._cut_lease_holder = other.name
             log.warning(
                 "the %s's lease was held by %r without an end, or with one beyond %d s, and has that one now: "
                 "unless it is renewed, another leads then",

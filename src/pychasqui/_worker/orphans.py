@@ -86,7 +86,7 @@ class Orphans:
         """Returns None if the search is over: there is no further page, or this one is stale."""
         # An entry that is held before, while or after the page is on its way is no orphan.
         with self._intake.collecting_arrivals() as known:
-            known |= self._holdings.held_delivery_numbers().keys() | self._releaser.on_their_way
+            known |= self._holdings.held_delivery_numbers().keys() | self._releaser.being_released
             asked = self._intake.take_snapshot()
             page = await self._broker.list_pending(
                 self._group, self._consumer, *search, ORPHANS_A_PAGE, self._prefetch.byte_bounds()

@@ -5,9 +5,9 @@ over as soon as it could have come back: it renews each third of a lease, and tr
 outage of Redis no worker is judged before all could renew: every lease is over then. Official consumers have no lease
 and are judged by how long their entries lie idle.
 
-A look at all leases and holders takes the longer the more workers there are. So more than LOOKING workers share such
-looks: together they look as often as that many. Each looks at the leases that are over as soon as a renewal of its own
-has found that there are some.
+A look at all leases and holders takes the longer the more workers there are. So more than MAX_FULL_SCANNERS workers
+share such looks: together they look as often as that many. Each looks at the leases that are over as soon as a renewal
+of its own has found that there are some.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from .shared import Shared
 log = logging.getLogger("chasqui.worker")
 
 PAGE = 500
-LEASELESS = b""  # stands for all consumers without a lease
-LEFT = 0  # the lease of a worker that has left
+CONSUMERS_WITHOUT_LEASE = b""  # stands for all consumers without a lease
+LEASE_OF_LEFT_WORKER = 0  # the lease of a worker that has left
 SWEEP_S = 10.0
-LOOKING = 8  # up to this many workers each look at everything in every scan
+MAX_FULL_SCANNERS = 8  # up to this many workers each look at everything in every scan
 LONGEST_REST_S = 2.0  # among more workers, between two looks whether there is something to do
 
 
@@ -94,7 +94,7 @@ class Reclaimer(Service):
 
     @property
     def _is_one_of_many(self) -> bool:
-        return self._living_workers.living > LOOKING
+        return self._living_workers.living > MAX_FULL_SCANNERS
 
     def _pause_until_next_scan_s(self) -> float:
         if self._has_ended_leases:
@@ -109,9 +109,8 @@ class Reclaimer(Service):
         now, has_ended_leases = clock.monotonic(), self._has_ended_leases
         self._has_ended_leases = False
         if not self._is_one_of_many or now >= self._full_scan_at:
-            self._full_scan_at = now + self._living_workers.scale_pause_by_workers(SCAN_S, LOOKING) * random.uniform(
-                0.5, 1.5
-            )
+            pause_s = self._living_workers.scale_pause_by_workers(SCAN_S, MAX_FULL_SCANNERS)
+            self._full_scan_at = now + pause_s * random.uniform(0.5, 1.5)
             await self._scan_all_consumers()
         elif has_ended_leases or now >= self._next_suspect_at:
             now_ms = await self._broker.now_ms()
@@ -131,14 +130,14 @@ class Reclaimer(Service):
             return
         leases = await self._broker.read_leases(self._group)
         if sweeps:
-            self._sweep_at = clock.monotonic() + self._living_workers.scale_pause_by_workers(SWEEP_S, LOOKING)
+            self._sweep_at = clock.monotonic() + self._living_workers.scale_pause_by_workers(SWEEP_S, MAX_FULL_SCANNERS)
             await self._recovery.shorten_impossible_leases(self._broker)
         now_ms = await self._broker.now_ms()
         self._judge_consumers(
             leases.keys() | holders.keys() if sweeps or self._suspects else set(holders), leases, now_ms
         )
         if holders.keys() - leases.keys():
-            self._claimable_consumers[LEASELESS] = None
+            self._claimable_consumers[CONSUMERS_WITHOUT_LEASE] = None
 
     def _judge_consumers(self, watched: set[bytes], leases: Mapping[bytes, float], now_ms: int) -> None:
         watched = self._consumers_to_judge(watched, leases, now_ms)
@@ -152,7 +151,7 @@ class Reclaimer(Service):
             self._trusted_since = min(self._trusted_since, clock.monotonic())
             return watched - {me}
         self._trusted_since = float("inf")
-        return {name for name in watched - {me} if leases.get(name) == LEFT}
+        return {name for name in watched - {me} if leases.get(name) == LEASE_OF_LEFT_WORKER}
 
     def _leases_can_be_trusted(self, own_lease: float, now_ms: int) -> bool:
         """After an outage every lease is over, and living workers renew theirs first. No worker is judged before all
@@ -170,7 +169,7 @@ class Reclaimer(Service):
         for consumer, (lease, since) in self._suspects.items():
             over_s = min((now_ms - lease) / 1000, now - self._trusted_since)
             wait_s = max(self._lease_s / 2 - (now - since), LONGEST_PAUSE_S - over_s)
-            if lease != LEFT and wait_s > 0:
+            if lease != LEASE_OF_LEFT_WORKER and wait_s > 0:
                 self._next_suspect_s = min(self._next_suspect_s, wait_s)
             elif self._known_empty.get(consumer) != lease:
                 self._claimable_consumers[consumer] = lease

@@ -25,7 +25,7 @@ class Releaser:
     """Takes jobs out of the inbox and releases their entries in Redis."""
 
     def __init__(self, broker: Broker, shared: Shared, lanes: AnyLanes) -> None:
-        self.on_their_way: set[bytes] = set()  # entries that are still pending for this worker, but being released
+        self.being_released: set[bytes] = set()  # entries that are still pending for this worker, but being released
         self._broker = broker
         self._group, self._consumer = shared.group, shared.consumer
         self._may_have_orphans = shared.may_have_orphans
@@ -34,10 +34,10 @@ class Releaser:
     async def release_unstarted(self, keep: int = 0) -> None:
         """Releases all but the first `keep` jobs that wait for a lane."""
         jobs = self._lanes.take_unstarted(keep)
-        self.on_their_way = {job.entry_id for job in jobs}
+        self.being_released = {job.entry_id for job in jobs}
         try:
             await release_jobs(jobs, partial(self._broker.release_entries, self._group, self._consumer))
         except RedisTrouble:
             self._may_have_orphans.set()  # they are still pending for this worker, which finds them again
         finally:
-            self.on_their_way = set()
+            self.being_released = set()

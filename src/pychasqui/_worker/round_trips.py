@@ -11,7 +11,7 @@ from .shared import Lease
 log = logging.getLogger("chasqui.worker")
 
 # A renewal that is sent each third of a lease and answered after two thirds of it holds the lease without a gap.
-LONGEST_TRIP = 0.6  # of a lease
+MAX_TRIP_SHARE_OF_LEASE = 0.6  # of a lease
 TRIPS_A_LEASE = 3  # what is advised
 MEASURED_TIMES = 3
 MEASURED_FOR_S = 5.0
@@ -26,7 +26,7 @@ class RoundTrips:
         self._consumer = consumer
         self._lease = lease
         self._lease_ms = lease_ms
-        self._longest_s = LONGEST_TRIP * lease_ms / 1000
+        self._longest_s = MAX_TRIP_SHARE_OF_LEASE * lease_ms / 1000
         self._trip_s = 0.0
         self._is_near = False  # the last renewal has shown that a lease can be held over such trips
 

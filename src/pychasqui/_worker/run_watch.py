@@ -5,7 +5,7 @@ A coroutine is cancelled, three times if it goes on; a thread cannot be stopped,
 counts as ended that still runs, so no job runs beside itself.
 
 The next look is when the first deadline is over, or after the shortest timeout: the deadline of a job that starts
-meanwhile is later than that. So no look is too late by more than LOOK_S.
+meanwhile is later than that. So no look is too late by more than MAX_LATENESS_S.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .shared import Shared
 
 log = logging.getLogger("chasqui.worker")
 
-LOOK_S = 0.05  # how much later than its timeout a run may be stopped
+MAX_LATENESS_S = 0.05  # how much later than its timeout a run may be stopped
 MIN_CHECK_INTERVAL_S = 0.005
 MAX_CANCELLATIONS = 3
 CANCELLATIONS_APART_S = 0.5
@@ -83,7 +83,7 @@ class RunWatch:
     def _bring_check_forward(self) -> None:
         """A timeout is known that is shorter than those before it."""
         if self._is_running and self._stops.shortest_s < float("inf"):
-            self._schedule_check(max(self._stops.shortest_s, LOOK_S))
+            self._schedule_check(max(self._stops.shortest_s, MAX_LATENESS_S))
 
     def _schedule_check(self, wait_s: float) -> None:
         loop = asyncio.get_running_loop()
@@ -102,7 +102,7 @@ class RunWatch:
                 soonest = min(soonest, self._stop_if_overdue(number, job, now))
         if soonest == float("inf") and not running and not self._holdings.inbox:
             self._stops.forget_timeouts()
-        soonest = min(soonest, now + max(self._stops.shortest_s, LOOK_S))
+        soonest = min(soonest, now + max(self._stops.shortest_s, MAX_LATENESS_S))
         if soonest < float("inf"):
             self._schedule_check(max(soonest - monotonic(), MIN_CHECK_INTERVAL_S))
 

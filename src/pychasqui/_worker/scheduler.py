@@ -33,8 +33,8 @@ log = logging.getLogger("chasqui.scheduler")
 BATCH = 250
 JOBS_A_CALL = 500
 BYTES_A_CALL = 2 * 1024 * 1024
-IN_VAIN_S = 0.1  # how long to wait after a look at which nothing that is due could be fired
-DECIDE_S = 0.005  # after this the event loop turns before the next decision: one may take milliseconds
+NOTHING_FIRED_PAUSE_S = 0.1  # how long to wait after a look at which nothing that is due could be fired
+MAX_DECIDING_S = 0.005  # after this the event loop turns before the next decision: one may take milliseconds
 GATHER_S = 0.05  # after this a call is sent with what it has: what is decided must not wait for slow decisions
 
 
@@ -95,7 +95,7 @@ class SchedulerService(LeaderService):
         # A message may have announced a sooner one meanwhile.
         next_due = asked_at + (soonest - due.now_ms) / 1000
         if due.specs and not has_moved:  # others were quicker, or it was refused
-            next_due = max(next_due, asked_at + IN_VAIN_S)
+            next_due = max(next_due, asked_at + NOTHING_FIRED_PAUSE_S)
         self._next_due = min(self._next_due, next_due)
         return self._tick_s
 
@@ -183,9 +183,9 @@ def batch_fires(
 ) -> Iterator[list[FireDecision] | tuple[DueSpec, str] | None]:
     """Gathers fires into calls of a bounded size; passes the others on as they come.
 
-    Yields None when the decisions have taken DECIDE_S: the event loop is to turn, and the call goes on to be filled.
+    Yields None when the decisions have taken MAX_DECIDING_S: the event loop is to turn, and the call is filled further.
     """
-    # hot: calls that were sent after DECIDE_S, half full, cost 8 to 32 % of the rate; benchmarks fire
+    # hot: calls that were sent after MAX_DECIDING_S, half full, cost 8 to 32 % of the rate; benchmarks fire
     call: list[FireDecision] = []
     jobs, size, begun = 0, 0, clock.monotonic()
     turned = begun
@@ -200,7 +200,7 @@ def batch_fires(
             yield call
             call, jobs, size = [], 0, 0
             begun = turned = clock.monotonic()
-        elif now - turned > DECIDE_S:
+        elif now - turned > MAX_DECIDING_S:
             yield None
             turned = clock.monotonic()
         call.append(decision)

@@ -47,7 +47,7 @@ class Shutdown:
         await parts.promoter.end(patience_s=CLOSING_S)
         await parts.scheduler.end(patience_s=CLOSING_S)
         # What cannot be cut off (a thread, a handler that will not be cancelled) stays ours until the lease ends.
-        runs_on = parts.lanes.has_stubborn or (cut_off and parts.threads is not None)
+        runs_on = parts.lanes.has_uncancelled_handler or (cut_off and parts.threads is not None)
         if not runs_on:
             await self._release_unfinished(cut_off)
         # After everything that held a lease, before its name goes.

@@ -49,7 +49,7 @@ class ThreadLanes:
         is_abandoned: Callable[[], bool],
     ) -> None:
         self.finished = 0  # runs that have ended, well or not
-        self.has_stubborn = False  # a task of a handler that went on when it was cancelled
+        self.has_uncancelled_handler = False  # a task of a handler that went on when it was cancelled
         self._low_water = -1
         self._room, self._lease, self._on_death = shared.room, shared.lease, shared.on_death
         self._handler = handler
@@ -68,7 +68,7 @@ class ThreadLanes:
         self._context: Context
         self._loop_calls: LoopCalls | None = None
         self._wake_is_due = False  # the loop is about to gather
-        self._look_is_due = False  # it is within GATHER_S
+        self._timer_is_due = False  # it is within GATHER_S
         self._drained: asyncio.Future[None] | None = None
         self._is_stopping = self._is_stopped = False
 
@@ -163,7 +163,7 @@ class ThreadLanes:
         tasks = [] if self._loop_calls is None else list(self._loop_calls.tasks)
         await cancel_tasks(tasks, CLEANUP_S, hurried)
         await cancel_tasks([task for task in tasks if not task.done()], LAST_CLEANUP_S)
-        self.has_stubborn = not all(task.done() for task in tasks)
+        self.has_uncancelled_handler = not all(task.done() for task in tasks)
         with self._moving:
             self._is_stopped = True  # from here on an outcome has no place to go
         self._deliver_outcomes()
@@ -203,7 +203,7 @@ class ThreadLanes:
                     job = running[number] = inbox[0]
                     inbox.popleft()  # not before: the heartbeat's thread must see it in one place or the other
                     self._started += 1
-            if has_ended and not (self._wake_is_due or (self._look_is_due and inbox)):
+            if has_ended and not (self._wake_is_due or (self._timer_is_due and inbox)):
                 self._wake_loop()
             if job is None:
                 return
@@ -215,7 +215,7 @@ class ThreadLanes:
             job.started_at = monotonic()
             if self._on_start is not None:
                 self._begun.append(job)
-                if not (self._wake_is_due or self._look_is_due):
+                if not (self._wake_is_due or self._timer_is_due):
                     self._wake_loop()
             outcome = self._call_handler(job)
             if type(outcome) is SteppedCoroutine:
@@ -284,12 +284,12 @@ class ThreadLanes:
         self._deliver_outcomes()
 
     def _schedule_delivery(self) -> None:
-        if not self._look_is_due:
-            self._look_is_due = True
+        if not self._timer_is_due:
+            self._timer_is_due = True
             self._loop.call_later(GATHER_S, self._deliver_on_timer)
 
     def _deliver_on_timer(self) -> None:
-        self._look_is_due = False  # before the first look: a job that ends after it wakes the loop
+        self._timer_is_due = False  # before the first look: a job that ends after it wakes the loop
         self._deliver_outcomes()
 
     def _deliver_on_wake(self) -> None:

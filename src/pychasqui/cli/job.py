@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 MAX_QUEUES = 50  # that are asked for a job whose queue is not named
 LOOK_EVERY_S = 0.3
 LINES_A_LOOK = 1000
-LEFT = ("done", "dead", "cancelled", "unknown")  # no more lines come
+ENDED_STATES = ("done", "dead", "cancelled", "unknown")  # no more lines come
 STYLES = {"dead": "red", "cancelled": "yellow", "retrying": "yellow", "running": "green", "done": "green"}
 FIRST_COLUMNS = (
     Column("id", "id"),
@@ -175,7 +175,7 @@ async def _cancel_job(
     context: CommandContext, queue: Queue, status: JobStatus, *, assume_yes: bool, dry_run: bool
 ) -> None:
     job_label = f"job {printable(status.id)} ({printable(status.name)}) of queue {queue.name}"
-    if status.state in LEFT:
+    if status.state in ENDED_STATES:
         raise CommandFailure(
             f"job {printable(status.id)!r} is {status.state}: there is nothing to cancel", ExitCode.NOT_FOUND
         )
@@ -220,7 +220,7 @@ async def _print_log(context: CommandContext, queue: Queue, status: JobStatus, *
             after, has_lines = line.id, True
             record = {"id": status.id, **make_iso_and_ms_fields(at=int(line.id.partition("-")[0])), "line": line.text}
             context.output.item(record, printable(line.text, 2**31))
-        if not is_follower or state in LEFT:
+        if not is_follower or state in ENDED_STATES:
             break
         await asyncio.sleep(LOOK_EVERY_S)
     if not has_lines:

@@ -21,7 +21,7 @@ from ..errors import ChasquiError
 from .exits import CommandFailure, ExitCode, exit_code_of
 
 PACKAGE = Path(__file__).parents[1]
-NOT_THEIRS = ("<", str(PACKAGE), importlib.__file__, contextlib.__file__)  # files that a traceback leaves out
+HIDDEN_FRAME_FILES = ("<", str(PACKAGE), importlib.__file__, contextlib.__file__)  # files that a traceback leaves out
 
 
 class FoundTarget:
@@ -70,7 +70,7 @@ def describe_error(problem: str, error: Exception) -> CommandFailure:
     Our own errors need no traceback: their line says what to change.
     """
     frames = traceback.extract_tb(error.__traceback__)
-    theirs = [frame for frame in frames if not frame.filename.startswith(NOT_THEIRS)]
+    theirs = [frame for frame in frames if not frame.filename.startswith(HIDDEN_FRAME_FILES)]
     if isinstance(error, ChasquiError):
         position = f" ({theirs[-1].filename}, line {theirs[-1].lineno})" if theirs else ""
         return CommandFailure(f"{problem}: {error}{position}", exit_code_of(error))

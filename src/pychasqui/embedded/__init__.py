@@ -35,7 +35,7 @@ SERVER_NAMED_BY = "CHASQUI_REDIS_SERVER"
 LINGER_NAMED_BY = "CHASQUI_EMBEDDED_LINGER_MS"
 LINGER_MS = 3000
 START_TIMEOUT_S = 10.0
-MARK = "users.lock"  # the first file that is made in a folder; a folder with files but without this one is refused
+MARKER_FILE = "users.lock"  # the first that is made in a folder; a folder with files but without this one is refused
 SUPERVISOR = Path(__file__).with_name("supervisor.py")
 LONGEST_SOCKET_PATH = 100  # bytes; the system's own limit is 103 on macOS and 107 on Linux
 INHERITED = ("LANG", "LC_ALL", "LC_CTYPE", "LD_LIBRARY_PATH", "PATH", "TZ")  # variables that a server may need to run
@@ -148,13 +148,13 @@ def _make_private_folder(folder: Path) -> Path:
         if owner != os.geteuid():
             raise RedisTrouble(f"the embedded server's folder {str(folder)!r} belongs to user {owner}, not to this one")
         content = os.listdir(descriptor)
-        if content and MARK not in content:  # a home folder or /tmp must not be made private
+        if content and MARKER_FILE not in content:  # a home folder or /tmp must not be made private
             raise RedisTrouble(
                 f"the folder {str(folder)!r} contains other files: an embedded server needs a folder of its own"
             )
         _refuse_files_of_others(folder, content, descriptor)
         os.fchmod(descriptor, 0o700)
-        os.close(os.open(MARK, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600, dir_fd=descriptor))
+        os.close(os.open(MARKER_FILE, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600, dir_fd=descriptor))
     finally:
         os.close(descriptor)
     return folder
