@@ -8,8 +8,10 @@ import time
 from collections import Counter
 from typing import Any
 
+import pytest
+
 from pychasqui import Job, Queue, Worker
-from pychasqui._core.limits import ACK_BATCH_WITH_EVENTS
+from pychasqui._core.limits import ACK_BATCH_WITH_EVENTS, READ_BATCH
 from pychasqui._producer.adder import REMEMBERED_S
 from pychasqui._redis.keys import REGISTRY, Keys
 from tests.support.proxy import Proxy
@@ -133,6 +135,7 @@ class TestWork:
 
         async with Queue(queue_name, redis_url=redis_url) as queue:
             await queue.add_bulk({"name": "send", "data": number} for number in range(256))
+        await acks()  # connects the witness: a worker that is alone on its server acks more at a time
         async with Worker(queue_name, handle, redis_url=proxy.url, concurrency=256):
             await eventually(lambda: running == 256)
             before = await acks()
@@ -153,6 +156,30 @@ class TestWork:
         async with Worker(queue_name, handle, redis_url=proxy.url):
             await eventually(stream.is_settled, timeout=40)
             assert len(proxy.requests) < 500, sent(proxy)
+
+    @pytest.mark.parametrize("is_alone", (True, False))
+    async def test_a_worker_reads_large_batches_only_while_it_is_alone_on_its_server(
+        self, queue_name: str, is_alone: bool
+    ) -> None:
+        left, done = 20_000, asyncio.Event()
+
+        async def handle(job: Job) -> None:
+            nonlocal left
+            left -= 1
+            if not left:
+                done.set()
+
+        with RedisServer(tcp=True) as server:
+            async with Queue(queue_name, redis_url=server.url) as queue, Proxy(server.url) as proxy:
+                await queue.add_bulk({"name": "send", "data": number} for number in range(left))
+                if is_alone:
+                    await queue.close()
+                async with Worker(queue_name, handle, redis_url=proxy.url):
+                    await done.wait()
+                counts = [int(count) for count in re.findall(rb"COUNT\r\n\$\d+\r\n(\d+)", b"".join(proxy.requests))]
+                acks = [int(count) for count in re.findall(rb"IDS\r\n\$\d+\r\n(\d+)", b"".join(proxy.requests))]
+        assert (max(counts) > READ_BATCH) is is_alone, counts
+        assert not acks or (max(acks) > ACK_BATCH_WITH_EVENTS) is is_alone, acks  # older servers ack by a script
 
     async def test_entries_are_read_in_resp2_for_any_url(self, proxy: Proxy, queue_name: str) -> None:
         async def handle(job: Job) -> None:

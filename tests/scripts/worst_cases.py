@@ -11,7 +11,8 @@ from typing import Any
 
 from pychasqui._core.defaults import MAX_PAYLOAD_BYTES, READ_COUNT
 from pychasqui._core.limits import (
-    ACK_BATCH,
+    ACK_BATCH_ALONE,
+    ACK_BATCH_WITH_EVENTS_ALONE,
     ADD_BATCH_BYTES,
     ADD_BATCH_JOBS,
     ENTRY_EXTRA_BYTES,
@@ -121,7 +122,7 @@ def make_unique(group: Group, job_id: str, location: str | bytes, member: bytes 
 
 
 def ack(group: Group) -> Call:
-    ids = held(group, ACK_BATCH)
+    ids = held(group, ACK_BATCH_ALONE)
     return lambda: group.run(scripts.ACK, [KEYS.stream], GROUP, *ids)
 
 
@@ -145,7 +146,7 @@ def ack_unique_with_long_ids(group: Group) -> Call:
 
 
 def ack_with_result(group: Group, id_bytes: int = 26, result: bytes = b"") -> Call:
-    done = acked_jobs(group, ACK_BATCH, len(result), id_bytes)
+    done = acked_jobs(group, ACK_BATCH_ALONE, len(result), id_bytes)
     group.at_once = group.has_msetex
     stored = [Stored(entry_id, job_id, 1, result=result) for entry_id, job_id in done]
     return lambda: group.ack_with_result(*stored)
@@ -536,12 +537,15 @@ def register_queue(group: Group) -> Call:
 
 
 def write_events(group: Group) -> Call:
-    events = [["e", "active", "id", f"{n:026d}", "ts", "1", "n", "mail", "attempt", "1"] for n in range(ACK_BATCH)]
+    events = [
+        ["e", "active", "id", f"{n:026d}", "ts", "1", "n", "mail", "attempt", "1"]
+        for n in range(ACK_BATCH_WITH_EVENTS_ALONE)
+    ]
     return lambda: group.write_events(*events, max_len=100_000)
 
 
 def write_completed(group: Group) -> Call:
-    runs = [CompletedRun(f"{n:026d}", "mail", started=1) for n in range(ACK_BATCH)]
+    runs = [CompletedRun(f"{n:026d}", "mail", started=1) for n in range(ACK_BATCH_WITH_EVENTS_ALONE)]
     return lambda: group.write_completed(*runs, max_len=100_000)
 
 

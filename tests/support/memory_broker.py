@@ -100,6 +100,7 @@ class MemoryBroker(Broker):
         self.line = asyncio.Event()
         self.line.set()
         self.connected_as: int | None = 1  # None: the connection is lost
+        self.client_count: int | None = 4  # connected to the server
         self.timeout_s = 10.0
         self.reply_bytes = 100  # what each reply to read() takes on the line
         self.now = 1_000_000  # the server's clock in ms
@@ -168,6 +169,10 @@ class MemoryBroker(Broker):
 
     async def close(self) -> None:
         self.connected_as = None
+
+    def ask_client_count(self, on_count: Callable[[int | None], None]) -> None:
+        self._record("ask_client_count")
+        on_count(self.client_count)
 
     # Reading --------------------------------------------------------------------------------------------------------
 

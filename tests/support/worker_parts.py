@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any, cast
 
 from pychasqui import Worker
+from pychasqui._core.defaults import READ_COUNT
+from pychasqui._worker.batch_sizes import BatchSizes
 from pychasqui._worker.living_workers import LivingWorkers
 from pychasqui._worker.shared import Holdings, Lease, OnDeath, Shared
 
@@ -21,6 +23,7 @@ def make_shared(
     lease_until: float = float("inf"),
     on_death: OnDeath = ignore_death,
     living_workers: LivingWorkers | None = None,
+    read_count: int = READ_COUNT,
 ) -> Shared:
     """Shared values under a lease that holds. `holdings` may be a fake."""
     return Shared(
@@ -28,6 +31,7 @@ def make_shared(
         consumer=consumer,
         holdings=Holdings(concurrency, consumer) if holdings is None else cast(Holdings, holdings),
         on_death=on_death,
+        batch_sizes=BatchSizes(read_count),
         lease=Lease(lease_until),
         living_workers=living_workers or LivingWorkers(),
     )

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pychasqui._core.defaults import READ_COUNT
-from pychasqui._core.limits import MAX_AHEAD, PREFETCH_S
+from pychasqui._core.limits import MAX_AHEAD, PREFETCH_S, READ_BATCH
 from pychasqui._core.pace import EntrySizeEstimate, PaceEstimate
 
 
@@ -81,7 +80,7 @@ class TestEntrySize:
         assert (size.estimate_bytes(1) > 2**60, size.estimate_bytes(0), size.count_entries_that_fit(10)) == (
             True,
             0.0,
-            READ_COUNT,
+            READ_BATCH,
         )
 
     def test_the_first_batch_says_what_entries_weigh(self) -> None:

@@ -12,7 +12,7 @@ from typing import Any, cast
 import pytest
 
 from pychasqui._core.delivery import Delivery
-from pychasqui._core.limits import MAX_AHEAD
+from pychasqui._core.limits import MAX_AHEAD, READ_BATCH
 from pychasqui._core.retry_options import RetryOverride
 from pychasqui._core.run_timeouts import RunTimeouts
 from pychasqui._redis.replies import ByteBounds, ClaimedEntry
@@ -26,7 +26,7 @@ from pychasqui._worker.job_stops import JobStops
 from pychasqui._worker.lanes import Lanes
 from pychasqui._worker.orphans import Orphans
 from pychasqui._worker.pending_entries import PendingEntries
-from pychasqui._worker.prefetch import MAX_UNSETTLED, WORTH_READING, Prefetch
+from pychasqui._worker.prefetch import MAX_UNSETTLED, Prefetch
 from pychasqui._worker.reader import Reader, ReadLimits
 from pychasqui._worker.reclaimer import Reclaimer
 from pychasqui._worker.release import Releaser
@@ -39,6 +39,7 @@ from tests.support.waiting import eventually
 from tests.support.worker_parts import make_shared
 
 PATIENCE_S = 2.0
+WORTH_READING = READ_BATCH // 2
 
 
 def entry(number: int, attempt: int = 0, retry: RetryOverride | None = None) -> list[Any]:
@@ -168,7 +169,7 @@ class ReaderBench:
         self.exhausted: list[int] = []
         self.group_gone = 0
         self.asked_before: list[int] = []  # how many reads were asked for when each batch came
-        self.shared = make_shared(holdings=self.lanes)
+        self.shared = make_shared(holdings=self.lanes, read_count=WORTH_READING)
         self.shared.group_gone.listen(self._see_group_gone)
         self.orphan_flag = self.shared.may_have_orphans
         self.recovery = GroupRecovery("default", "a", 6000, self.shared.holdings)
@@ -183,7 +184,7 @@ class ReaderBench:
             on_cancelled=lambda job: self.exhausted.append(job.data),
         )
         broker, lanes = self.redis.broker, cast(Lanes, self.lanes)
-        self.prefetch = Prefetch(self.shared, lanes, read_count=100, max_bytes=16 * 2**20, max_entry_bytes=2**20)
+        self.prefetch = Prefetch(self.shared, lanes, max_bytes=16 * 2**20, max_entry_bytes=2**20)
         self.intake = Intake(self.shared, lanes, decoder, self.recovery, self.prefetch, on_batch=self._note_batch)
         releaser = Releaser(broker, self.shared, lanes)
         self.orphans = Orphans(broker, self.shared, self.intake, self.prefetch, releaser)
@@ -435,7 +436,7 @@ class TestReadingAhead:
     async def bench(self) -> ReaderBench:
         bench = ReaderBench()
         bench.redis.broker.connected_as = 7
-        bench.lanes.free = bench.prefetch._read_count = WORTH_READING
+        bench.lanes.free = WORTH_READING
         bench.prefetch._estimate.rate = 1e6
         bench.prefetch._estimate._at = float("inf")  # nothing is measured: it stays so
         return bench

@@ -27,11 +27,14 @@ ENTRY_EXTRA_BYTES = 64 * 1024  # what an entry may hold beside the largest paylo
 PREFETCH_S = 0.1  # how much work a worker may hold unstarted, in seconds of its own work
 MAX_AHEAD = 3000  # entries that wait for a lane, however fast the handler is
 TURN_S = 0.002  # how long handlers that never await may occupy the event loop
+READ_BATCH = 200  # entries in one read beside other clients, who wait for about 1 ms of the server's time
 
 # Settling
 RELEASED = "released"  # the consumer that holds entries that were handed back, until a worker takes them
-ACK_BATCH = 160  # jobs in one ack: less than 1 ms of the server's time, which is what others on it wait for
+ACK_BATCH = 160  # jobs in one ack beside other clients: less than 1 ms of the server's time
 ACK_BATCH_WITH_EVENTS = 80  # and with their events behind it: about 1 ms
+ACK_BATCH_ALONE = 800  # if no other client waits
+ACK_BATCH_WITH_EVENTS_ALONE = 400
 ACKS_AT_ONCE = 2  # the server has the next one when it has answered one
 UNIQUE_COST_BYTES = 2 * 1024  # a job that may be the only one of its id costs as much as a result of this size
 RESULT_BATCH_BYTES = 1024 * 1024  # results in one script call

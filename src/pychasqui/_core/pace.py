@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 
-from .defaults import READ_COUNT
-from .limits import MAX_AHEAD, PREFETCH_S
+from .limits import MAX_AHEAD, PREFETCH_S, READ_BATCH
 
 SHORTEST_S = 0.02  # shorter stretches say more about the scheduler than about the handler
 RISES_IN_S = 0.2  # how far back a rise must go: further than the moment in which all lanes finish together
@@ -65,4 +64,4 @@ class EntrySizeEstimate:
 
     def count_entries_that_fit(self, room_bytes: int) -> int:
         """How many to wait for; at least one: how large an entry is shows only when it is here."""
-        return max(1, int(room_bytes / self.bytes)) if self.bytes and self.is_known else READ_COUNT
+        return max(1, int(room_bytes / self.bytes)) if self.bytes and self.is_known else READ_BATCH

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, NamedTuple
 
 from .replies import as_bytes, as_delivery_count, as_int, as_list, reads_reply
@@ -141,6 +142,12 @@ def read_pending_count(reply: Any) -> int:
 def decode_info_text(reply: Any) -> str:
     """Returns the text of INFO. Under RESP3 it comes as a verbatim string, of which hiredis leaves the text."""
     return reply.decode("utf-8", "replace") if isinstance(reply, bytes) else str(reply)
+
+
+def read_client_count(reply: Any) -> int | None:
+    """Returns how many clients are connected, from INFO; None if the reply does not say."""
+    found = re.search(r"^connected_clients:(\d{1,9})\s*$", decode_info_text(reply), re.MULTILINE)
+    return None if found is None else int(found[1])
 
 
 def _as_field_map(reply: Any) -> dict[bytes, Any]:

@@ -18,8 +18,6 @@ from typing import Any, NamedTuple
 
 from .._core.delivery import Delivery
 from .._core.limits import (
-    ACK_BATCH,
-    ACK_BATCH_WITH_EVENTS,
     ACKS_AT_ONCE,
     ID_COST,
     OUTCOME_BATCH,
@@ -83,7 +81,7 @@ class Acker(Service):
         self._result_ttl_ms = result_ttl_ms  # 0: results are not stored
         # hot: chosen once; a plain ack knows nothing of results
         self.done = self._queue_ack_with_result if result_ttl_ms else self._queue_ack
-        self._ack_batch = ACK_BATCH if event_writer is None else ACK_BATCH_WITH_EVENTS
+        self._batch_sizes = shared.batch_sizes
         unsettled = shared.holdings.unsettled
         self._done, self._done_by_script = (
             unsettled.done.waiting,
@@ -188,7 +186,7 @@ class Acker(Service):
             raise
 
     def _send_plain_ack(self, start: int) -> SentAck:
-        jobs = self._done[start : start + self._ack_batch]
+        jobs = self._done[start : start + self._batch_size()]
         ids = [job.entry_id for job in jobs]
         return SentAck(jobs, self._broker.send_ack(self._group, ids, self._completed_events_of(jobs)))
 
@@ -221,9 +219,12 @@ class Acker(Service):
     def _has_other_kind_to_send(self, kind: OutcomeKind) -> bool:
         return any(other.unsettled.is_ready for other in self._kinds if other is not kind)
 
+    def _batch_size(self) -> int:
+        return self._batch_sizes.ack if self._event_writer is None else self._batch_sizes.ack_with_events
+
     def _script_batch_size(self, start: int) -> int:
         """How many jobs one call acks: as many as cost about RESULT_BATCH_BYTES."""
-        most = self._ack_batch if self._result_ttl_ms else OUTCOME_BATCH
+        most = self._batch_size() if self._result_ttl_ms else OUTCOME_BATCH
         costs = accumulate(
             len(job.result or b"") + (UNIQUE_COST_BYTES + ID_COST * len(job.id) if job.may_be_unique else 0)
             for job in self._done_by_script[start : start + most]

@@ -9,7 +9,6 @@ from __future__ import annotations
 from time import monotonic
 from typing import NamedTuple
 
-from .._core.defaults import READ_COUNT
 from .._core.limits import PAGE_BYTES
 from .._core.pace import EntrySizeEstimate, PaceEstimate
 from .._redis.replies import ByteBounds
@@ -17,7 +16,6 @@ from .shared import Shared
 from .thread_lanes import AnyLanes
 
 MAX_UNSETTLED = 3000  # where Redis is slower than the handlers: what has ended and is not settled must not pile up
-WORTH_READING = READ_COUNT // 2  # while other entries are still to be run: smaller batches cost trips and gain nothing
 
 
 class PrefetchRoom(NamedTuple):
@@ -32,14 +30,12 @@ class PrefetchRoom(NamedTuple):
 class Prefetch:
     """Tracks the pace and the sizes that the intake and the reader measure, and gives the room for reads and claims."""
 
-    def __init__(
-        self, shared: Shared, lanes: AnyLanes, *, read_count: int, max_bytes: int, max_entry_bytes: int
-    ) -> None:
+    def __init__(self, shared: Shared, lanes: AnyLanes, *, max_bytes: int, max_entry_bytes: int) -> None:
         self._lease = shared.lease
         self._is_paused, self._is_closing = shared.is_paused, shared.is_closing
         self._unsettled_count = shared.holdings.unsettled_count
         self._lanes = lanes
-        self._read_count = min(read_count, READ_COUNT)
+        self._batch_sizes = shared.batch_sizes
         self._max_bytes = max_bytes
         self._max_entry_bytes = max_entry_bytes
         self._estimate = PaceEstimate(monotonic())
@@ -96,17 +92,17 @@ class Prefetch:
             low_water = lanes.waiting // 2
         lanes.set_low_water(low_water)
         awaits_settling = has_room and (is_full or self._unsettled_count() > MAX_UNSETTLED)
-        return PrefetchRoom(min(count, self._read_count), has_room and not awaits_settling, awaits_settling, free)
+        return PrefetchRoom(min(count, self._batch_sizes.read), has_room and not awaits_settling, awaits_settling, free)
 
     def room_behind(self, coming: int) -> int:
         """How many entries to ask for behind those that have just come; 0 if a read is not worth it yet."""
         if self._unsettled_count() > MAX_UNSETTLED:
             return 0
         self._estimate.record_finished(self._lanes.finished, monotonic())
-        room = min(self._lanes.free - coming + self._estimate.estimate_jobs_ahead(), self._read_count)
+        room = min(self._lanes.free - coming + self._estimate.estimate_jobs_ahead(), self._batch_sizes.read)
         if self.may_exceed_bytes_left(coming + room):
             return 0
-        return room if room >= WORTH_READING else 0
+        return room if room >= self._batch_sizes.worth_reading else 0
 
     def room_for_claims(self) -> int:
         """How many entries of other consumers there is room for."""

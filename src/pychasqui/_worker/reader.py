@@ -23,7 +23,7 @@ from ..errors import CommandTimeout, ConnectionLost, RedisTrouble
 from .intake import Intake
 from .outage import Outage
 from .pending_entries import PendingEntries
-from .prefetch import WORTH_READING, Prefetch, PrefetchRoom
+from .prefetch import Prefetch, PrefetchRoom
 from .read_turns import ReadTurns
 from .release import Releaser
 from .service import Service
@@ -66,7 +66,7 @@ class Reader(Service):
         self._group, self._consumer = shared.group, shared.consumer
         self._lease, self._group_gone = shared.lease, shared.group_gone
         self._is_paused, self._may_have_orphans = shared.is_paused, shared.may_have_orphans
-        self._drained = shared.drained
+        self._drained, self._batch_sizes = shared.drained, shared.batch_sizes
         self._intake = intake
         self._prefetch = prefetch
         self._pending = pending
@@ -217,7 +217,8 @@ class Reader(Service):
                     if block_ms is None:
                         return 0, False
                 count = min(count, self._prefetch.count_within_bytes())
-            reading = await self._send_read(count, block_ms)
+            small = max(count, self._batch_sizes.worth_reading)
+            reading = await self._send_read(count, block_ms, small)
             while True:
                 entries = await reading
                 self._outage.end()
@@ -226,17 +227,19 @@ class Reader(Service):
                     self._prefetch.forget_pace()
                 came += len(entries)
                 self._prefetch.measure_entries(len(entries), reading.reply_bytes)
-                if len(entries) < max(count, WORTH_READING):  # the intake has them already
+                if len(entries) == count:
+                    self._batch_sizes.ask_if_due(self._helper)
+                if len(entries) < small:  # the intake has them already
                     return came, len(entries) == count
                 count = self._room_behind(len(entries))
                 if count:  # hot: the server fetches the next batch while this one is decoded and run
-                    reading = await self._send_read(count, None)
+                    small = max(count, self._batch_sizes.worth_reading)
+                    reading = await self._send_read(count, None, small)
                 self._intake.put_new_entries_and_wake(entries)
                 if not count:
                     return came, True
 
-    def _send_read(self, count: int, block_ms: int | None) -> Awaitable[Reading]:
-        small = max(count, WORTH_READING)
+    def _send_read(self, count: int, block_ms: int | None, small: int) -> Awaitable[Reading]:
         # hot: the intake takes a small batch as soon as its reply is read; a job that is alone waits for nothing else
         request = ReadRequest(count, block_ms, self._max_reply_bytes, self._intake.put_new_entries_and_start, small)
         return self._broker.read(self._group, self._consumer, request)

@@ -15,6 +15,7 @@ from typing import Any
 
 from .._core.clock import lease_clock
 from .._core.delivery import Delivery
+from .batch_sizes import BatchSizes
 from .living_workers import LivingWorkers
 from .unsettled import UnsettledOutcomes
 
@@ -120,6 +121,7 @@ class Shared:
     consumer: str
     holdings: Holdings
     on_death: OnDeath  # a part calls it when it dies of a defect
+    batch_sizes: BatchSizes = field(default_factory=BatchSizes)
     lease: Lease = field(default_factory=Lease)
     living_workers: LivingWorkers = field(default_factory=LivingWorkers)  # the workers of the group
     room: Signal = field(default_factory=Signal)  # the lanes can take more jobs

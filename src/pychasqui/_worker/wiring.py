@@ -20,6 +20,7 @@ from ..job import Job
 from ..metrics import GuardedSinks
 from ..tracing import RunHandler, SpanOrigin, find_tracing
 from .acker import Acker
+from .batch_sizes import BatchSizes
 from .config import WorkerConfig
 from .decoder import Decoder
 from .event_writer import EventWriter
@@ -107,7 +108,13 @@ def build_components(
     load_all_scripts()  # the scripts: files that are replaced while the worker runs are another version's
     record = None if metrics is None else metrics.record
     keys = Keys(config.queue_name)
-    shared = Shared(group=group, consumer=consumer, holdings=Holdings(config.concurrency, consumer), on_death=on_death)
+    shared = Shared(
+        group=group,
+        consumer=consumer,
+        holdings=Holdings(config.concurrency, consumer),
+        on_death=on_death,
+        batch_sizes=BatchSizes(config.read_count),
+    )
 
     broker = connector.make_broker(keys, timeout_s=limits.WORK_TIMEOUT_S, sinks=metrics)
     # A blocked read would hold up whatever is sent behind it, so the reader has a connection of its own.
@@ -196,7 +203,6 @@ def build_components(
     prefetch = Prefetch(
         shared,
         lanes,
-        read_count=config.read_count,
         max_bytes=config.prefetch_bytes,
         max_entry_bytes=config.max_payload_bytes + limits.ENTRY_EXTRA_BYTES,
     )

@@ -1,0 +1,65 @@
+"""Chooses how many entries one read brings and how many jobs one ack carries.
+
+Another client of the server waits until a command of ours has ended, so these are few. A worker that is alone on its
+server sends more at a time, which saves a fifth of its time a job. The server says whether it is alone: while there is
+a backlog, the worker asks how many clients are connected.
+"""
+
+from __future__ import annotations
+
+from time import monotonic
+
+from .._core.defaults import READ_COUNT
+from .._core.limits import (
+    ACK_BATCH,
+    ACK_BATCH_ALONE,
+    ACK_BATCH_WITH_EVENTS,
+    ACK_BATCH_WITH_EVENTS_ALONE,
+    READ_BATCH,
+)
+from .._redis.broker import Broker
+
+OWN_CONNECTIONS = 3  # of a worker: for its commands, its reads and its renewals
+ASK_EVERY_S = 0.1  # for so long a client that has just connected meets large batches
+KEPT_S = 1.0  # an older answer says nothing any more
+REFUSED_S = 60.0  # how long not to ask a server that does not answer, or does not tell this user
+
+
+class BatchSizes:
+    """The sizes for the next read and the next ack; ask_if_due() adapts them."""
+
+    def __init__(self, read_count: int = READ_COUNT) -> None:
+        self._read_count = read_count  # the user's bound
+        self._asked_at = self._ask_at = float("-inf")
+        self._use_small_batches()
+
+    @property
+    def worth_reading(self) -> int:
+        """How many entries are worth a read while others are still to be run: fewer cost a trip and gain nothing."""
+        return max(self.read, READ_BATCH) // 2
+
+    def ask_if_due(self, broker: Broker) -> None:
+        """Called after each read that was full. The answer applies to the batches that follow it."""
+        now = monotonic()
+        if now < self._ask_at:
+            return
+        if now - self._asked_at > KEPT_S:
+            self._use_small_batches()
+        self._asked_at, self._ask_at = now, now + ASK_EVERY_S
+        broker.ask_client_count(self._note_client_count)
+
+    def _note_client_count(self, count: int | None) -> None:
+        if count is None:
+            self._ask_at = self._asked_at + REFUSED_S
+        if count is not None and count <= OWN_CONNECTIONS:
+            self._use_large_batches()
+        else:
+            self._use_small_batches()
+
+    def _use_small_batches(self) -> None:
+        self.read = min(self._read_count, READ_BATCH)
+        self.ack, self.ack_with_events = ACK_BATCH, ACK_BATCH_WITH_EVENTS
+
+    def _use_large_batches(self) -> None:
+        self.read = self._read_count
+        self.ack, self.ack_with_events = ACK_BATCH_ALONE, ACK_BATCH_WITH_EVENTS_ALONE

@@ -1,0 +1,111 @@
+"""Batches are large only while the worker is alone on its server."""
+
+from __future__ import annotations
+
+import pytest
+
+from pychasqui._core.defaults import READ_COUNT
+from pychasqui._core.limits import (
+    ACK_BATCH,
+    ACK_BATCH_ALONE,
+    ACK_BATCH_WITH_EVENTS,
+    ACK_BATCH_WITH_EVENTS_ALONE,
+    READ_BATCH,
+)
+from pychasqui._redis.command_replies import read_client_count
+from pychasqui._worker.batch_sizes import ASK_EVERY_S, KEPT_S, OWN_CONNECTIONS, REFUSED_S, BatchSizes
+from pychasqui.errors import ReplyError
+from tests.support.memory_broker import MemoryBroker
+
+SMALL = (READ_BATCH, ACK_BATCH, ACK_BATCH_WITH_EVENTS)
+LARGE = (READ_COUNT, ACK_BATCH_ALONE, ACK_BATCH_WITH_EVENTS_ALONE)
+
+
+class Clock:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 1000.0
+        monkeypatch.setattr("pychasqui._worker.batch_sizes.monotonic", lambda: self.now)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    return Clock(monkeypatch)
+
+
+def sizes_of(batch_sizes: BatchSizes) -> tuple[int, int, int]:
+    return batch_sizes.read, batch_sizes.ack, batch_sizes.ack_with_events
+
+
+@pytest.fixture
+async def broker() -> MemoryBroker:
+    broker = MemoryBroker()
+    broker.client_count = OWN_CONNECTIONS
+    return broker
+
+
+def test_batches_are_small_until_the_server_has_answered() -> None:
+    assert sizes_of(BatchSizes()) == SMALL
+
+
+async def test_a_worker_that_is_alone_uses_large_ones(clock: Clock, broker: MemoryBroker) -> None:
+    batch_sizes = BatchSizes()
+    batch_sizes.ask_if_due(broker)
+    assert sizes_of(batch_sizes) == LARGE
+
+
+async def test_one_more_client_makes_them_small_at_the_next_answer(clock: Clock, broker: MemoryBroker) -> None:
+    batch_sizes = BatchSizes()
+    batch_sizes.ask_if_due(broker)
+    broker.client_count = OWN_CONNECTIONS + 1
+    clock.now += ASK_EVERY_S / 2
+    batch_sizes.ask_if_due(broker)
+    assert (sizes_of(batch_sizes), len(broker.calls)) == (LARGE, 1)
+    clock.now += ASK_EVERY_S
+    batch_sizes.ask_if_due(broker)
+    assert (sizes_of(batch_sizes), len(broker.calls)) == (SMALL, 2)
+
+
+async def test_an_old_answer_does_not_count(clock: Clock, broker: MemoryBroker) -> None:
+    batch_sizes = BatchSizes()
+    batch_sizes.ask_if_due(broker)
+    broker.ask_client_count = lambda on_count: None  # type: ignore[method-assign]  # the reply is on its way
+    clock.now += KEPT_S + 0.1
+    batch_sizes.ask_if_due(broker)
+    assert sizes_of(batch_sizes) == SMALL
+
+
+async def test_a_server_that_does_not_say_is_asked_rarely(clock: Clock, broker: MemoryBroker) -> None:
+    batch_sizes = BatchSizes()
+    broker.client_count = None
+    for _ in range(10):
+        batch_sizes.ask_if_due(broker)
+        clock.now += ASK_EVERY_S
+    assert (sizes_of(batch_sizes), len(broker.calls)) == (SMALL, 1)
+    clock.now += REFUSED_S
+    batch_sizes.ask_if_due(broker)
+    assert len(broker.calls) == 2
+
+
+@pytest.mark.parametrize("read_count", (1, READ_BATCH, 5000))
+async def test_the_users_bound_holds(clock: Clock, broker: MemoryBroker, read_count: int) -> None:
+    batch_sizes = BatchSizes(read_count)
+    assert batch_sizes.read == min(read_count, READ_BATCH)
+    batch_sizes.ask_if_due(broker)
+    assert batch_sizes.read == read_count
+
+
+@pytest.mark.parametrize(
+    ("reply", "count"),
+    (
+        (b"# Clients\r\nconnected_clients:12\r\ncluster_connections:0\r\n", 12),
+        ("# Clients\r\nconnected_clients:1\r\n", 1),
+        (b"# Clients\r\nconnected_clients:" + 5000 * b"9", None),
+        (b"connected_clients:x\r\n", None),
+        (b"", None),
+        (None, None),
+        ([], None),
+        (ReplyError("NOPERM this user has no permissions"), None),
+    ),
+)
+def test_the_reply_of_info_is_read(reply: object, count: int | None) -> None:
+    assert read_client_count(reply) == count
