@@ -46,8 +46,7 @@ class Worker(Lifecycle):
     group                 the consumer group; official workers are in "default"
     consumer_id           its name in the group, one for each living worker; None makes one up
     read_block_ms         how long an idle read waits before it asks again
-    read_count            how many entries one read brings at most; 200 while other clients are connected to
-                          the server
+    read_count            how many entries one read brings at most; 200 beside other clients of the server
     claim_min_idle_ms     how long an official consumer's entry lies idle before this worker takes it over
     lease_ms              how long this worker counts as alive after its last heartbeat
     max_payload_bytes     a larger encoded job is buried instead of run

@@ -64,7 +64,7 @@ class WorkerConfig:
     read_block_ms: Option[int | None, int] = Option(defaults.READ_BLOCK_MS, make_minimum_check(1), none_is_default=True)
     """how long an idle read waits before it asks again"""
     read_count: Option[int | None, int] = Option(defaults.READ_COUNT, make_minimum_check(1), none_is_default=True)
-    """how many entries one read brings at most; 200 while other clients are connected to the server"""
+    """how many entries one read brings at most; 200 beside other clients of the server"""
     # The default is the official consumers' own: they have no lease, idleness is all they show.
     claim_min_idle_ms: Option[int | None, int] = Option(
         30_000, make_minimum_check(MIN_WORKER_LEASE_MS), none_is_default=True
