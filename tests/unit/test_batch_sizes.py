@@ -12,7 +12,7 @@ from pychasqui._core.limits import (
     ACK_BATCH_WITH_EVENTS_ALONE,
     READ_BATCH,
 )
-from pychasqui._redis.command_replies import read_client_count
+from pychasqui._redis.command_replies import find_client_count
 from pychasqui._worker.batch_sizes import ASK_EVERY_S, KEPT_S, OWN_CONNECTIONS, REFUSED_S, BatchSizes
 from pychasqui.errors import ReplyError
 from tests.support.memory_broker import MemoryBroker
@@ -108,4 +108,4 @@ async def test_the_users_bound_holds(clock: Clock, broker: MemoryBroker, read_co
     ),
 )
 def test_the_reply_of_info_is_read(reply: object, count: int | None) -> None:
-    assert read_client_count(reply) == count
+    assert find_client_count(reply) == count

@@ -28,7 +28,7 @@ from ..errors import ConnectionLost, ReplyError
 from . import scripts
 from .adding import AddBroker
 from .cancellations import CancelCalls
-from .command_replies import decode_info_text, read_ackdel_codes, read_client_count, read_group_lag
+from .command_replies import decode_info_text, find_client_count, read_ackdel_codes, read_group_lag
 from .delayed import INDEX_KEPT_MS, DelayedCalls
 from .error_actions import is_command_refused
 from .event_batch import EventBatch, EventsOnSend, send_events
@@ -282,7 +282,7 @@ class Broker(PendingCalls, DelayedCalls, CancelCalls):
 
     def ask_client_count(self, on_count: Callable[[int | None], None]) -> None:
         """Asks how many clients are connected to the server. No caller waits; `on_count` gets None if nobody says."""
-        self.send(("INFO", "clients"), lambda reply: on_count(read_client_count(reply)))
+        self.send(("INFO", "clients"), lambda reply: on_count(find_client_count(reply)))
 
     def capabilities(self) -> dict[str, bool]:
         """Returns which of the newer commands the connected server has, by name; empty while there is no connection."""

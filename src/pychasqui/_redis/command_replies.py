@@ -144,7 +144,7 @@ def decode_info_text(reply: Any) -> str:
     return reply.decode("utf-8", "replace") if isinstance(reply, bytes) else str(reply)
 
 
-def read_client_count(reply: Any) -> int | None:
+def find_client_count(reply: Any) -> int | None:
     """Returns how many clients are connected, from INFO; None if the reply does not say."""
     found = re.search(r"^connected_clients:(\d{1,9})\s*$", decode_info_text(reply), re.MULTILINE)
     return None if found is None else int(found[1])
