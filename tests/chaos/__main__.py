@@ -5,7 +5,7 @@ python -m tests.chaos --only redis-kill cut           these only
 python -m tests.chaos --engine wheel                  the official package in the worker's place
 python -m tests.chaos --seed 1 --first 37 --rounds 1  round 37 of seed 1 again, as far as the machine's timing allows
 python -m tests.chaos --leaders 60                    60 s of faults of the scheduler that leads, one every 5 s
-python -m tests.chaos --topology cluster --rounds 20  20 rounds of each fault of a cluster, or of sentinel
+python -m tests.chaos --topology cluster --rounds 20  20 rounds of each fault of a cluster (--help has others)
 python -m tests.chaos --slots 100000                  that many adds while a slot opens and closes
 """
 
@@ -26,7 +26,7 @@ from tests.chaos.round import Order, Report, run_round
 from tests.chaos.slots import add_while_slots_move
 from tests.chaos.tables import as_json, render, summarize
 from tests.chaos.topologies import ADDERS, run_topology_round
-from tests.chaos.topologies import FAULTS as TOPOLOGY_FAULTS
+from tests.chaos.topology_faults import FAULTS as TOPOLOGY_FAULTS
 from tests.support.server import PROJECT, describe, server_binary
 
 KEPT = PROJECT / ".chaos"
@@ -119,13 +119,13 @@ async def _run(arguments: argparse.Namespace, number: int) -> Report:
 
 
 def _arguments() -> argparse.Namespace:
-    known = list(FAULTS) + [fault for faults in TOPOLOGY_FAULTS.values() for fault in faults]
+    known = list(dict.fromkeys([*FAULTS, *(fault for faults in TOPOLOGY_FAULTS.values() for fault in faults)]))
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description="rounds of faults")
     parser.add_argument("--rounds", type=int, default=len(FAULTS), help="how many (default: each fault once)")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--first", type=int, default=0, metavar="ROUND", help="number of the first round")
     parser.add_argument("--only", nargs="+", choices=known, metavar="FAULT", help=", ".join(known))
-    parser.add_argument("--topology", choices=list(TOPOLOGY_FAULTS), help="faults of a cluster, or behind Sentinels")
+    parser.add_argument("--topology", choices=list(TOPOLOGY_FAULTS), help="faults of these servers")
     parser.add_argument("--adders", type=int, default=ADDERS, help="of a topology: tasks that add")
     parser.add_argument("--slots", type=int, metavar="ADDS", help="add jobs while a slot opens and closes instead")
     parser.add_argument("--engine", choices=("pychasqui", "wheel"), default="pychasqui")

@@ -6,6 +6,7 @@ import asyncio
 import threading
 import time
 from collections.abc import AsyncIterator
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -15,38 +16,15 @@ from redis.credentials import UsernamePasswordCredentialProvider
 from pychasqui import AuthenticationFailed, ConnectionLost, InvalidType, Job, Queue, Worker
 from tests.support.proxy import Proxy
 from tests.support.server import RedisServer
-from tests.support.waiting import eventually
-
-
-class Vault:
-    """A user of the server whose password is rotated, and what a provider knows of it."""
-
-    def __init__(self, server: RedisServer) -> None:
-        self._server = server
-        self.password = "first"
-        self.asked = 0
-        server.execute("ACL", "SETUSER", "ann", "reset", "on", ">first", "~*", "&*", "+@all")
-
-    def rotate(self, password: str) -> None:
-        """Makes the server accept only the new password. Live connections stay."""
-        self._server.execute("ACL", "SETUSER", "ann", "resetpass", f">{password}")
-
-    def set_password(self, password: str) -> None:
-        """Lets the provider know it."""
-        self.password = password
-
-    def drop_connections(self) -> None:
-        self._server.execute("CLIENT", "KILL", "USER", "ann")
-
-    async def provide(self, address: str | None) -> tuple[str, str]:
-        self.asked += 1
-        return "ann", self.password
+from tests.support.vault import Vault
+from tests.support.waiting import eventually, first_below
 
 
 @pytest.fixture
 async def vault(server: RedisServer, redis_url: str) -> AsyncIterator[Vault]:
-    yield Vault(server)
-    server.execute("ACL", "DELUSER", "ann")
+    vault = Vault(server)
+    yield vault
+    vault.remove_user()
 
 
 class Plain:
@@ -156,6 +134,24 @@ class TestLate:
             await queue.add("send")
             assert await queue.purge("waiting") == 1
         assert asked == 3
+
+    async def test_a_late_provider_is_asked_again_at_short_intervals(
+        self, vault: Vault, queue_name: str, redis_url: str
+    ) -> None:
+        """So that jobs flow half a second after it knows the password, however late that is."""
+
+        async def longest_interval_s() -> float:
+            asked_at: list[float] = []
+
+            def provide() -> tuple[str, str]:
+                asked_at.append(time.monotonic())
+                return "ann", "first" if asked_at[-1] > asked_at[0] + 2 else "wrong"
+
+            async with Queue(queue_name, redis_url=redis_url, timeout_s=20, credential_provider=provide) as queue:
+                await queue.counts()
+            return max(after - before for before, after in pairwise(asked_at))
+
+        assert await first_below(0.45, longest_interval_s) > 0
 
     async def test_a_process_ends_though_its_provider_hangs(self, redis_url: str) -> None:
         released = threading.Event()

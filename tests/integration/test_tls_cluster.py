@@ -11,35 +11,13 @@ from pychasqui import ConnectionLost, Queue
 from pychasqui._redis.topology.node_map import slot_of
 from tests.support.cluster import ClusterServers
 from tests.support.server import RedisServer
-from tests.support.tls_front import AUTHORITY, FOLDER
+from tests.support.tls_cluster import CLIENT, TRUST, TlsClusterServers, TlsNode
 from tests.support.traffic import Traffic
-
-TRUST = f"ssl_ca_certs={AUTHORITY}"
-CLIENT = f"ssl_certfile={FOLDER / 'client.pem'}&ssl_keyfile={FOLDER / 'client.pem'}"
-
-
-class TlsNode(RedisServer):
-    """Its only port is one for TLS."""
-
-    def _command_line(self) -> list[str]:
-        here, client = str(FOLDER / "here.pem"), str(FOLDER / "client.pem")
-        return [
-            *super()._command_line(),
-            *("--port", "0", "--tls-port", str(self.port), "--tls-cluster", "yes", "--tls-replication", "yes"),
-            *("--tls-cert-file", here, "--tls-key-file", here, "--tls-ca-cert-file", str(AUTHORITY)),
-            *("--tls-client-cert-file", client, "--tls-client-key-file", client),
-            *("--cluster-announce-hostname", "localhost", "--cluster-preferred-endpoint-type", "hostname"),
-        ]
-
-    def show(self, certificate: str) -> None:
-        """Uses another certificate from now on."""
-        path = str(FOLDER / f"{certificate}.pem")
-        self.execute("CONFIG", "SET", "tls-cert-file", path, "tls-key-file", path)
 
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[ClusterServers]:
-    servers = ClusterServers(TlsNode)
+    servers = TlsClusterServers()
     try:
         with servers as cluster:
             yield cluster

@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from pychasqui import AddUnknown, Job, NotReplicated, Queue, Worker
+from pychasqui._redis.credentials import CredentialProvider
 from pychasqui.errors import ChasquiError
 from tests.support.waiting import eventually
 
@@ -33,9 +34,11 @@ class Traffic:
         wait_replicas: int = 0,
         timeout_s: float = 20,
         is_varied: bool = False,
+        credential_provider: CredentialProvider | None = None,
     ) -> None:
-        self.queue = Queue(queue_name, redis_url=url, timeout_s=timeout_s)
-        self.worker = Worker(queue_name, self._run, redis_url=url, lease_ms=3000)
+        place: dict[str, Any] = {"redis_url": url, "credential_provider": credential_provider}
+        self.queue = Queue(queue_name, timeout_s=timeout_s, **place)
+        self.worker = Worker(queue_name, self._run, lease_ms=3000, **place)
         self.runs: Counter[Any] = Counter()
         self.added: set[Any] = set()
         self.refused: dict[Any, ChasquiError] = {}
@@ -50,6 +53,7 @@ class Traffic:
         self.run_at: list[float] = []
         self.runs_at: dict[Any, list[float]] = {}
         self.answered_at: dict[Any, float] = {}  # when its add returned or raised
+        self.slowest_add_s = 0.0
         self._turned_at: list[float] = []
         self._turning: asyncio.Task[None] | None = None
 
@@ -91,6 +95,7 @@ class Traffic:
             options: dict[str, Any] = {"delay_ms": 20} if number % 5 == 0 else {}
             if self._is_varied and number % 3 == 0:
                 options["job_id"] = f"job-{number}"
+            start = monotonic()
             try:
                 await self.queue.add("run", number, wait_replicas=wait_replicas, **options)
             except ChasquiError as error:
@@ -100,6 +105,7 @@ class Traffic:
                     self.added.add(number)
                 self.added_at.append(monotonic())
             self.answered_at[number] = monotonic()
+            self.slowest_add_s = max(self.slowest_add_s, self.answered_at[number] - start)
             await asyncio.sleep(0.002)
 
     async def flow(self) -> None:
@@ -107,6 +113,11 @@ class Traffic:
         run, answered = self.runs.total() + 20, len(self.added) + len(self.refused) + 20
         await eventually(lambda: self.runs.total() >= run, timeout=60)
         await eventually(lambda: len(self.added) + len(self.refused) >= answered, timeout=60)
+
+    async def be_acked(self) -> None:
+        """Waits until adds succeed, which is more than flow() does where they wait for replicas."""
+        acked = len(self.added) + 20
+        await eventually(lambda: len(self.added) >= acked, timeout=60)
 
     async def rest(self) -> None:
         """Adds no more for now, and waits until everything has run and is acked."""

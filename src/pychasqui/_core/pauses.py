@@ -23,6 +23,10 @@ class GrowingPause:
         self.pause_s = longer_pause_s(self.pause_s)
         return self.pause_s
 
+    def shorten(self, longest_s: float) -> None:
+        """The next pause is no longer than this."""
+        self.pause_s = min(self.pause_s, longest_s)
+
     def reset(self) -> None:
         """An attempt has succeeded."""
         self.pause_s = 0.0

@@ -42,6 +42,7 @@ from .socket import Redirected, ReplyTooLarge, Socket, pack
 CONNECT_TIMEOUT_S = 5.0
 RESEND_PAUSE_S = 0.01
 LATE_CREDENTIALS_S = 5.0  # a provider may know new credentials later than the server does
+LATE_CREDENTIALS_PAUSE_S = 0.3  # at most, before it is asked again
 STEADY_S = 2.0  # after a socket has worked for this long, the pauses start small again
 
 
@@ -217,6 +218,7 @@ class Connection:
                 if asyncio.get_running_loop().time() >= credentials_due_at:
                     return AuthenticationFailed(*error.args)
                 self._report_failure(error)
+                self._backoff.shorten(LATE_CREDENTIALS_PAUSE_S)
             except ChasquiError as error:
                 if not isinstance(error, ReplyError) or action_for(error) is ErrorAction.FATAL:
                     return error
