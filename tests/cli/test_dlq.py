@@ -207,7 +207,15 @@ class TestReplaying:
     async def test_a_limit_takes_the_oldest(self, letters: Queue, chasqui: Finished, redis_url: str) -> None:
         ended = chasqui("dlq", "replay", letters.name, "--limit", "2", "--yes", CHASQUI_REDIS_URL=redis_url)
         assert ended.stdout == "replayed 2 of 2 entries\n"
+        assert "more match and will stay: --all takes them as well" in ended.stderr
         assert [job.name for job in await letters.dlq.page()] == ["send", "evil", "pay"]
+
+    async def test_a_limit_that_takes_all_promises_no_more(
+        self, letters: Queue, chasqui: Finished, redis_url: str
+    ) -> None:
+        ended = chasqui("dlq", "replay", letters.name, "--limit", "5", "--yes", CHASQUI_REDIS_URL=redis_url)
+        assert ended.stdout == "replayed 5 of 5 entries\n"
+        assert "more match" not in ended.stderr
 
     async def test_letters_are_replayed_by_their_ids(self, letters: Queue, chasqui: Finished, redis_url: str) -> None:
         ids = [letter.dlq_id for letter in await letters.dlq.page()]

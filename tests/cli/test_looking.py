@@ -340,7 +340,7 @@ class TestEvents:
     async def test_a_position_that_is_none_is_wrong_usage(self, chasqui: Finished, url: str, position: str) -> None:
         ended = await run(chasqui, url, "events", "emails", "--from", position)
         assert ended.returncode == 2
-        assert "last_event_id" in ended.stderr
+        assert f"Invalid value for '--from': '{position}' must be $ for the next event" in ended.stderr
 
 
 class TestWorkers:

@@ -127,6 +127,23 @@ def test_counts_are_aligned_to_the_right() -> None:
     assert text.splitlines() == ["queue  waiting  at", "a            5  now", "b        1,234  now"]
 
 
+@pytest.mark.parametrize(
+    ("width", "row"),
+    (
+        (27, "long-name        7  7 s ago"),
+        (25, "long-name       7 7 s ago"),
+        (24, "long-na…       7 7 s ago"),
+    ),
+)
+@pytest.mark.parametrize("has_color", (True, False))
+def test_columns_move_together_before_a_value_is_cut(width: int, row: str, has_color: bool) -> None:
+    if has_color:
+        pytest.importorskip("rich")
+    records = [{"name": "long-name", "waiting": 7, "at": NOW_MS - 7000}]
+    text = format_for_terminal(COLUMNS, records, width=width, has_color=has_color, now_ms=NOW_MS)
+    assert plain(text).splitlines()[1] == row
+
+
 def test_a_cut_is_shown() -> None:
     assert (cut_to_cells("abcdef", 4), cut_to_cells("abcd", 4), cut_to_cells("汉汉汉", 4)) == ("abc…", "abcd", "汉…")
 

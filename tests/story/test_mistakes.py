@@ -218,7 +218,7 @@ async def test_a_delay_of_the_wrong_type(queue: Queue, options: dict[str, Any], 
 
 
 async def test_a_delay_beyond_the_bound(queue: Queue) -> None:
-    with pytest.raises(InvalidArgument, match="longer than max_delay_secs=2592000 allows; 0 lifts the bound"):
+    with pytest.raises(InvalidArgument, match=r"max_delay_secs=2592000 allows; Queue\(max_delay_secs=0\) lifts"):
         await queue.add("send", delay=timedelta(days=365))
 
 

@@ -275,6 +275,14 @@ class TestLog:
         look_back()
         assert caplog.messages == ["'mail' has failed with LookupError: 9999 more times within 10 s"]
 
+    def test_a_failure_that_came_once_more_is_counted_in_words(
+        self, bench: FailuresBench, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        for _ in range(2):
+            bench.handler.handle_error(job(), failure())
+        bench.timers.pop()()
+        assert caplog.messages[-1] == "'mail' has failed with LookupError: once more within 10 s"
+
     def test_a_repeated_failure_is_logged_with_its_line_after_a_while(
         self, bench: FailuresBench, caplog: pytest.LogCaptureFixture
     ) -> None:

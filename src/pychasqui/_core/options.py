@@ -171,5 +171,6 @@ def check_delay_ms(field: str, value: Any, max_delay_ms: int) -> int:
 def _check_max_delay(delay_ms: int, max_delay_ms: int) -> None:
     if max_delay_ms and delay_ms > max_delay_ms:
         raise InvalidArgument(
-            f"a delay of {delay_ms} ms is longer than max_delay_secs={max_delay_ms // 1000} allows; 0 lifts the bound"
+            f"a delay of {delay_ms} ms is longer than max_delay_secs={max_delay_ms // 1000} allows; "
+            "Queue(max_delay_secs=0) lifts the bound"
         )

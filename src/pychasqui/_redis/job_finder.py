@@ -14,7 +14,8 @@ from .broker import Broker
 from .keys import Keys
 from .replies import Entry, read_range, reads_replies
 
-FIRST_PAGE = 25  # later pages are up to four times as long as the last one, depending on the size of its entries
+FIRST_PAGE = 25  # later pages are up to GROWTH times as long as the last one, depending on the size of its entries
+GROWTH = 10  # a bulk of thousands is read in few trips, and a job that was added alone in one short one
 PAGE = 1000
 MAX_ENTRIES_BEFORE = 500  # entries that are read before the place where a job should be
 MAX_ENTRIES_BEHIND = 20_000  # entries that are read from there on: a process makes up to 10,000 ids in a millisecond
@@ -116,7 +117,7 @@ class JobFinderBroker:
             max_entries -= len(page)
             some = page[-FIRST_PAGE:]
             size = sum(len(word) for entry in some for word in entry[1] or ())
-            count = max(1, min(4 * count, PAGE, PAGE_BYTES * len(some) // max(1, size)))
+            count = max(1, min(GROWTH * count, PAGE, PAGE_BYTES * len(some) // max(1, size)))
             start = f"({page[-1][0].decode()}"
 
     async def _read_page(self, key: str, start: str, count: int, *, is_back: bool) -> list[Entry]:

@@ -75,7 +75,8 @@ class FailureLog:
             if not repeats.count:
                 del self._repeats[kind]
                 continue
-            log.warning("%s: %d more times within %g s", repeats.description, repeats.count, PERIOD_S)
+            times = "once more" if repeats.count == 1 else f"{repeats.count} more times"
+            log.warning("%s: %s within %g s", repeats.description, times, PERIOD_S)
             repeats.count = 0
 
     def _log_counts_again(self) -> None:

@@ -31,6 +31,7 @@ class LetterSurvey:
     """The letters that a command is about to change."""
 
     count: int = 0
+    has_more: bool = False  # than the limit
     undecodable: int = 0
     newest: DeadJob | None = None
     kinds: Counter[tuple[str, str]] = field(default_factory=Counter)
@@ -50,6 +51,7 @@ async def survey_letters(
     found = LetterSurvey()
     async for letter in queue.dlq.search(**letter_filter):
         if limit is not None and found.count >= limit:
+            found.has_more = True
             break
         if needs_job and letter.job_id is None:
             found.undecodable += 1
@@ -70,6 +72,8 @@ def show_impact(context: CommandContext, queue: Queue, letter_filter: dict[str, 
         context.output.message(f"  {count:>9,}  {printable(name, 40) or '(no name)'}  {printable(reason, 40)}")
     if len(found.kinds) > MAX_KINDS_SHOWN:
         context.output.message(f"  and {len(found.kinds) - MAX_KINDS_SHOWN} more kinds: chasqui dlq groups shows them")
+    if found.has_more:
+        context.output.message("  more match and will stay: --all takes them as well, --limit a part of them")
     if found.undecodable:
         context.output.message(f"  {format_letter_count(found.undecodable)} cannot be decoded, and will stay")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
 
 MAX_VALUE_CHARS = 80
+EVENT_ID = re.compile(r"\$|[0-9]{1,20}(-[0-9]{1,20})?")
 
 
 @click.command()
@@ -44,6 +46,9 @@ def events(
     A line has the time, the id of the event, its kind, the job's id and name, and what else the event says. With --json
     each event is one line of JSON. While Redis is away it waits. Ctrl-C ends it.
     """
+    if not EVENT_ID.fullmatch(start):
+        wanted = "$ for the next event, 0 for the oldest that is kept, or the id of an event such as 1794810739217-0"
+        raise click.BadParameter(f"{start[:100]!r} must be {wanted}", param_hint="'--from'")
     filters: dict[str, Any] = {"names": kinds or None, "job_ids": job_ids or None}
     context.run(_print_events(context, queue_name, start, filters, limit))
 

@@ -30,7 +30,7 @@ MAX_MERGED = 1000  # repeatables that `next` without a key looks at
 PREVIEWED = 5
 
 LIST_COLUMNS = (
-    Column("key", "key", shrinks=True),
+    Column("key", "key"),  # not cut: it is what the other commands take
     Column("job_name", "job_name", shrinks=True),
     Column("pattern", "pattern", shrinks=True),
     Column("tz", "tz", shrinks=True),

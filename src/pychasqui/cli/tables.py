@@ -1,7 +1,8 @@
 """Tables: rows of values that fit the width of a terminal, or lines with tabs for a pipe.
 
-On a terminal a table has one line a row. Where it is too wide, the columns that may shrink are cut, and the cut is
-shown. rich draws it where it is installed; without rich it is the same table without colours.
+On a terminal a table has one line a row. Where it is too wide, its columns move closer together; where that is not
+enough, those that may shrink are cut, and the cut is shown. rich draws it where it is installed; without rich it is the
+same table without colours.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any
 from .values import Kind, format_value_for_pipe, format_value_for_terminal
 
 GAP = 2  # spaces between columns
+NARROW_GAP = 1  # where a value would have to be cut
 MIN_WIDTH = 6  # of a column that is cut
 CUT = "…"
 RIGHT = (Kind.COUNT, Kind.RATE, Kind.SPAN)
@@ -60,23 +62,27 @@ def format_for_terminal(
         for record in records
     ]
     titles = [column.title for column in columns]
-    widths = _fit_widths(columns, [titles, *rows] if has_titles else rows, width)
+    gap, widths = _fit_widths(columns, [titles, *rows] if has_titles else rows, width)
     cells = [[cut_to_cells(cell, room) for cell, room in zip(row, widths, strict=True)] for row in rows]
     styles = [[column.style_of(record.get(column.key)) for column in columns] for record in records]
-    if has_color and (drawn := _draw_with_rich(columns, cells, styles, widths, has_titles)) is not None:
+    if has_color and (drawn := _draw_with_rich(columns, cells, styles, widths, gap, has_titles)) is not None:
         return drawn
     lines = (
         [[cut_to_cells(title, room) for title, room in zip(titles, widths, strict=True)], *cells]
         if has_titles
         else cells
     )
-    return "".join(f"{_pad_cells(columns, line, widths)}\n" for line in lines)
+    return "".join(f"{_pad_cells(columns, line, widths, gap)}\n" for line in lines)
 
 
-def _fit_widths(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int) -> list[int]:
-    """Returns the width of each column: the one it needs, or less for those that shrink, the widest of them first."""
+def _fit_widths(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int) -> tuple[int, list[int]]:
+    """Returns the gap between columns and their widths: what they need, or less for those that shrink.
+
+    The widest of them is cut first.
+    """
     widths = [max((count_cells(row[place]) for row in rows), default=0) for place in range(len(columns))]
-    excess = sum(widths) + GAP * (len(columns) - 1) - width
+    gap = GAP if sum(widths) + GAP * (len(columns) - 1) <= width else NARROW_GAP
+    excess = sum(widths) + gap * (len(columns) - 1) - width
     for may_shrink in (True, False):  # where even that is too wide, every column is cut
         while excess > 0:
             places = [place for place, column in enumerate(columns) if column.shrinks or not may_shrink]
@@ -85,11 +91,16 @@ def _fit_widths(columns: Sequence[Column], rows: Sequence[Sequence[str]], width:
                 break
             widths[widest] -= 1
             excess -= 1
-    return widths
+    return gap, widths
 
 
 def _draw_with_rich(
-    columns: Sequence[Column], cells: list[list[str]], styles: list[list[str]], widths: list[int], has_titles: bool
+    columns: Sequence[Column],
+    cells: list[list[str]],
+    styles: list[list[str]],
+    widths: list[int],
+    gap: int,
+    has_titles: bool,
 ) -> str | None:
     """Draws the table by rich; None if rich is not installed."""
     try:
@@ -98,7 +109,7 @@ def _draw_with_rich(
         from rich.text import Text
     except ImportError:
         return None
-    table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), show_header=has_titles, header_style="bold")
+    table = Table(box=None, pad_edge=False, padding=(0, gap, 0, 0), show_header=has_titles, header_style="bold")
     for column, room in zip(columns, widths, strict=True):
         title = Text(cut_to_cells(column.title, room))
         table.add_column(title, width=room, no_wrap=True, justify="right" if column.kind in RIGHT else "left")
@@ -107,7 +118,7 @@ def _draw_with_rich(
     console = Console(
         file=io.StringIO(),
         force_terminal=True,
-        width=sum(widths) + GAP * len(widths),
+        width=sum(widths) + gap * len(widths),
         highlight=False,
         legacy_windows=False,
     )
@@ -116,12 +127,12 @@ def _draw_with_rich(
     return "".join(f"{line.rstrip(' ')}\n" for line in captured.get().splitlines())
 
 
-def _pad_cells(columns: Sequence[Column], line: Sequence[str], widths: Sequence[int]) -> str:
+def _pad_cells(columns: Sequence[Column], line: Sequence[str], widths: Sequence[int], gap: int) -> str:
     padded = (
         " " * (room - count_cells(cell)) + cell if column.kind in RIGHT else cell + " " * (room - count_cells(cell))
         for column, cell, room in zip(columns, line, widths, strict=True)
     )
-    return (" " * GAP).join(padded).rstrip(" ")
+    return (" " * gap).join(padded).rstrip(" ")
 
 
 def cut_to_cells(text: str, room: int) -> str:
