@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,10 @@ import redis.asyncio
 
 from pychasqui import Job, Queue, Worker
 from pychasqui.cli.exits import ExitCode
-from tests.cli.conftest import Finished
+from tests.cli.conftest import Chasqui, Finished
 from tests.cli.terminals import TerminalRun, on_terminal, plain
+from tests.support.server import RedisServer
+from tests.support.waiting import eventually
 
 
 @pytest.fixture
@@ -104,6 +107,42 @@ class TestAdding:
         assert len(set(bars)) >= 3
         assert all(" of 100,000" in bar and len(bar) < 80 for bar in bars)
         assert "added 100000 jobs" in text
+
+    async def test_an_add_that_is_interrupted_says_how_many_jobs_it_has_added(
+        self, queue: Queue, start: Chasqui, redis_url: str
+    ) -> None:
+        process = start("add", queue.name, "send", "-", has_stdin=True, CHASQUI_REDIS_URL=redis_url)
+        assert process.stdin is not None
+        process.stdin.write("1\n" * 1005)  # of which the last five wait for others
+        process.stdin.flush()
+
+        async def are_added() -> bool:
+            return (await queue.counts()).waiting == 1000
+
+        await eventually(are_added, timeout=20)
+        await asyncio.sleep(0.2)  # until it has the answer, and waits for the next line
+        process.send_signal(signal.SIGINT)
+        _, err = await asyncio.to_thread(process.communicate, timeout=20)
+        assert (await queue.counts()).waiting == 1000
+        assert process.returncode == ExitCode.INTERRUPTED
+        assert err.strip() == "interrupted: the first 1,000 jobs are in the queue"
+
+    async def test_an_add_that_is_interrupted_while_redis_is_silent_names_both_bounds(
+        self, queue: Queue, start: Chasqui, redis_url: str, server: RedisServer
+    ) -> None:
+        server.execute("CLIENT", "PAUSE", "20000", "WRITE")
+        try:
+            process = start("add", queue.name, "send", "-", has_stdin=True, CHASQUI_REDIS_URL=redis_url)
+            assert process.stdin is not None
+            process.stdin.write("1\n" * 1000)
+            process.stdin.flush()
+            await eventually(lambda: b"cmd=ev" in server.execute("CLIENT", "LIST"), timeout=20)
+            process.send_signal(signal.SIGINT)
+            _, err = await asyncio.to_thread(process.communicate, timeout=20)
+        finally:
+            server.execute("CLIENT", "UNPAUSE")
+        assert process.returncode == ExitCode.INTERRUPTED
+        assert err.strip() == "interrupted: 0 to 1,000 jobs are in the queue"
 
     async def test_ctrl_c_ends_an_add_that_waits_for_lines(self, redis_url: str, tmp_path: Path) -> None:
         with TerminalRun("add", "q", "n", "-", folder=tmp_path, CHASQUI_REDIS_URL=redis_url) as run:

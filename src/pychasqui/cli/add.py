@@ -127,18 +127,27 @@ async def _wait_for_result(context: CommandContext, queue: Queue, job_id: str, t
 
 
 async def _add_lines(context: CommandContext, queue: Queue, make: MakeJob, *, dry_run: bool) -> None:
+    from asyncio import CancelledError  # here, so that --help does not wait for the import
+
     added, batch = 0, list[dict[str, Any]]()
-    async with queue:
-        with end_read_at_ctrl_c(), ProgressBar("adding", _count_lines()) as bar:
-            for number, line in enumerate(sys.stdin, 1):
-                if not line.strip():
-                    continue
-                batch.append(_parse_line_to_job(line, number, added, make))
-                if len(batch) == LINES_A_CALL:
-                    added += await _add_batch(queue, batch, added, dry_run=dry_run)
-                    batch.clear()
-                    bar.show(added)
-            added += await _add_batch(queue, batch, added, dry_run=dry_run)
+    try:
+        async with queue:
+            with end_read_at_ctrl_c(), ProgressBar("adding", _count_lines()) as bar:
+                for number, line in enumerate(sys.stdin, 1):
+                    if not line.strip():
+                        continue
+                    batch.append(_parse_line_to_job(line, number, added, make))
+                    if len(batch) == LINES_A_CALL:
+                        added += await _add_batch(queue, batch, added, dry_run=dry_run)
+                        batch.clear()
+                        bar.show(added)
+                added += await _add_batch(queue, batch, added, dry_run=dry_run)
+    except KeyboardInterrupt:  # while it read or parsed
+        context.output.message(f"interrupted: {_describe_added(0 if dry_run else added)}")
+        raise
+    except CancelledError:  # while it waited for Redis
+        context.output.message(f"interrupted: {added:,} to {added + len(batch):,} jobs are in the queue")
+        raise
     record = {"queue": queue.name, "added": added, "dry_run": dry_run}
     context.output.item(record, f"{'would add' if dry_run else 'added'} {added} jobs")
 
