@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -126,6 +128,27 @@ class TestCalls:
         assert len({job.id for job in jobs}) == 200
         assert sync_queue.counts().waiting == 200
         assert len(threading.enumerate()) == threads, "no thread was started"
+
+    @pytest.mark.parametrize("has_wait_groups", (True, False))
+    def test_a_call_that_waits_for_long_does_not_hold_up_those_that_started_with_it(
+        self, sync_queue: SyncQueue, monkeypatch: pytest.MonkeyPatch, has_wait_groups: bool
+    ) -> None:
+        monkeypatch.setattr("pychasqui._tasks.portal.HAS_WAIT_GROUPS", has_wait_groups and hasattr(os, "eventfd"))
+        start = threading.Barrier(12)
+
+        def wait_or_add(number: int) -> int:
+            start.wait(10)
+            if number % 3 == 0:
+                with pytest.raises(TimeoutError):
+                    sync_queue.wait_for_result("no job", timeout=1)
+                return 0
+            return len({sync_queue.add("mail", number).id for _ in range(50)})
+
+        began = time.monotonic()
+        with ThreadPoolExecutor(12) as pool:
+            added = list(pool.map(wait_or_add, range(12)))
+        assert sum(added) == sync_queue.counts().waiting == 400
+        assert time.monotonic() - began < 20
 
     async def test_a_call_where_a_loop_runs_says_what_to_await(self, app: App) -> None:
         @app.task

@@ -1,8 +1,10 @@
 """Portal: one event loop for the synchronous callers of a process. It has no thread: a caller runs it while it waits.
 
 The first of several callers runs the loop for all of them; the others hand their calls to it, with one wake-up for
-all calls of a turn, and wait on a lock. A caller whose call has ended leaves, and hands the loop over to another. So a
-program with one thread switches between none, and nothing is left behind that could hang at the end of a process.
+all calls of a turn, and wait. Those whose calls start together are woken together, except the first of them: it waits
+alone, and can be woken to run the loop without the others. A caller whose call has ended leaves, and hands the loop
+over to another. So a program with one thread switches between none, and nothing is left behind that could hang at the
+end of a process.
 Between two calls nobody runs the loop: replies and lost connections are noticed at the start of the next call.
 
 Before a fork an idle portal closes what it holds. In the child everything is forgotten, and nothing is closed: it is
@@ -17,12 +19,10 @@ import encodings.idna  # noqa: F401  the loop needs it for host names; an import
 import hashlib  # noqa: F401  the same holds for the scripts
 import os
 import threading
-from collections import deque
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from functools import partial
 from threading import get_ident
-from time import monotonic, sleep
 from typing import Any, Protocol, TypeVar
 
 from ..embedded import supervisor  # noqa: F401  the same holds for embedded://
@@ -30,12 +30,12 @@ from ..errors import WrongLoop
 from .deferred_signals import DeferredSignals
 from .portal_call import PortalCall
 from .portal_loop import PortalLoop
+from .wait_group import IS_SUPPORTED as HAS_WAIT_GROUPS
+from .wait_group import WaitGroup
 
 T = TypeVar("T")
 
 CLOSING_S = 5.0  # how long the end of a process waits for connections to be closed
-FEW_CALLS = 2  # up to that number at a time, calls do not wait for others
-GATHER_S = 0.001
 IDLE_S = 0.1  # after such a pause the loop first reads what has arrived meanwhile
 
 
@@ -61,7 +61,10 @@ class Portal:
         self._loop: PortalLoop | None = None
         self._calls: dict[int, PortalCall] = {}  # that have not returned, by their threads
         self._runner: PortalCall | None = None  # the call whose thread runs the loop
-        self._inbox: deque[PortalCall] = deque()
+        self._inbox: list[PortalCall] = []
+        self._group: WaitGroup | None = None  # of the callers in the inbox, but for the first
+        self._free_groups: list[WaitGroup] = []
+        self._ended: list[PortalCall] = []  # whose callers are to be woken
         self._start_is_due = False  # the loop is about to look into the inbox
         self._holders: set[Closable] = set()
         self._paused_at = 0.0
@@ -73,7 +76,7 @@ class Portal:
         # A thread that is inside another call is in a signal handler of the user's.
         if self._is_exiting or thread_id in self._calls:
             return _run_in_own_loop(make, holder)
-        call = PortalCall(make, self._wake_caller_of_ended, needs_task)
+        call = PortalCall(make, self._end_call, needs_task)
         if thread_id == threading.main_thread().ident:
             with DeferredSignals(partial(self._wake_caller_for_signals, call)) as signals:
                 self._run_loop_or_wait_until_ended(thread_id, call, holder, signals)
@@ -92,9 +95,10 @@ class Portal:
         self, thread_id: int, call: PortalCall, holder: Closable, signals: DeferredSignals | None
     ) -> None:
         try:
-            self._enqueue_call(thread_id, call, holder)
+            self._enqueue_call(thread_id, call, holder, can_join_group=signals is None)
             if signals is not None and self._loop is not None and threading.active_count() > 1:
                 signals.write_signals_to(self._loop.wakeup_fd)
+            call.wait_in_group()
             while not call.is_ended:
                 if self._runner is call:
                     self._run_loop(call)
@@ -105,7 +109,7 @@ class Portal:
         finally:
             self._remove_call(thread_id, call)
 
-    def _enqueue_call(self, thread_id: int, call: PortalCall, holder: Closable) -> None:
+    def _enqueue_call(self, thread_id: int, call: PortalCall, holder: Closable, *, can_join_group: bool) -> None:
         with self._lock:
             loop = self._loop = self._loop or PortalLoop(self._wake_main_thread)
             self._calls[thread_id] = call
@@ -116,10 +120,20 @@ class Portal:
                     self._inbox.append(call)
                 return
             call.become_task()  # another thread runs it
+            if self._inbox and can_join_group and HAS_WAIT_GROUPS:
+                self._join_group_of_inbox(call)
             self._inbox.append(call)
             is_first, self._start_is_due = not self._start_is_due, True
         if is_first:  # outside the lock: it is a system call
             loop.call_soon_threadsafe(self._start_calls)
+
+    def _join_group_of_inbox(self, call: PortalCall) -> None:
+        if self._group is None:
+            try:
+                self._group = self._free_groups.pop() if self._free_groups else WaitGroup()
+            except OSError:  # too many files are open: it waits alone
+                return
+        call.join_group(self._group)
 
     def _wake_caller_for_signals(self, call: PortalCall) -> None:
         """Makes the caller in the main thread look for signals; called by a signal handler there."""
@@ -132,7 +146,9 @@ class Portal:
         """Runs the user's handlers, while another caller may run the loop."""
         with self._lock:
             call.set_can_run(False)
-            self._let_other_caller_run_loop(call)
+            runner = self._choose_other_runner(call)
+        if runner is not None:
+            self._wake_runner(runner)
         signals.run_arrived_handlers()
         with self._lock:
             call.set_can_run(True)
@@ -149,13 +165,19 @@ class Portal:
             self._start_calls()
             loop.run_forever()
         self._paused_at = loop.time()
+        self._wake_callers_of_ended()
 
     def _remove_call(self, thread_id: int, call: PortalCall) -> None:
         with self._lock:
             self._calls.pop(thread_id, None)
-            self._let_other_caller_run_loop(call)
+            runner = self._choose_other_runner(call)
+            group = call.leave_group()
+            if group is not None:
+                self._free_groups.append(group)
             if not call.is_ended:
                 self._cancel_abandoned_call(call)
+        if runner is not None:
+            self._wake_runner(runner)
 
     def _cancel_abandoned_call(self, call: PortalCall) -> None:
         """Its caller was interrupted: the next caller ends it, or the close of the portal."""
@@ -164,35 +186,36 @@ class Portal:
         if self._loop is not None:
             self._loop.call_soon_threadsafe(call.cancel)
 
-    def _let_other_caller_run_loop(self, call: PortalCall) -> None:
-        """If this call's thread runs the loop, lets another run it. The lock is held, and the loop does not run."""
-        if self._runner is call:
-            self._runner = None
-            for other in self._calls.values():
-                if other.can_run and not other.is_ended:
-                    self._runner = other
-                    other.wake_up()
-                    return
+    def _choose_other_runner(self, call: PortalCall) -> PortalCall | None:
+        """If this call's thread runs the loop, has another run it. The lock is held, and the loop does not run."""
+        if self._runner is not call:
+            return None
+        self._runner = None
+        for other in self._calls.values():
+            if other.can_run and not other.is_ended:
+                self._runner = other
+                if other.group is None:  # to wake it wakes no other
+                    break
+        return self._runner
+
+    def _wake_runner(self, call: PortalCall) -> None:
+        with self._lock:
+            group = call.group
+            if group is self._group:
+                self._group = None  # none may join it any more
+        if group is not None and not group.is_awake:
+            group.wake_all()
+        call.wake_up()
 
     # On the loop ----------------------------------------------------------------------------------------------------
 
     def _start_calls(self) -> None:
-        if len(self._calls) > FEW_CALLS:
-            self._wait_for_more_calls()
-        self._start_is_due = False  # before the first look: a call that comes after it wakes the loop again
+        with self._lock:
+            calls, self._inbox, self._group = self._inbox, [], None
+            self._start_is_due = False  # a call that comes after it wakes the loop again
         assert self._loop is not None
-        while self._inbox:
-            self._inbox.popleft().start(self._loop)
-
-    def _wait_for_more_calls(self) -> None:
-        """Lets threads that are about to call do so: their calls share one write."""
-        # hot: 16 threads add 20,000 jobs a second, and 14,000 without it
-        until, count = monotonic() + GATHER_S, len(self._inbox)
-        while True:
-            sleep(0)
-            if len(self._inbox) == count or monotonic() > until:
-                return
-            count = len(self._inbox)
+        for call in calls:
+            call.start(self._loop)
 
     def _wake_main_thread(self) -> None:
         """A signal has come: the main thread runs its handler as soon as it runs at all."""
@@ -200,12 +223,31 @@ class Portal:
         if main is not None:
             main.wake_up()
 
-    def _wake_caller_of_ended(self, call: PortalCall) -> None:
-        """A call has its result: its caller shall leave."""
-        if self._runner is call and self._loop is not None:
+    def _end_call(self, call: PortalCall) -> None:
+        """A call has its result: its caller shall leave, together with the others of this turn."""
+        if self._loop is None:  # the portal closes: the caller has left long ago
+            return
+        if self._runner is call:
+            call.mark_as_ended()
             self._loop.stop()
-        else:
+            return
+        if not self._ended:
+            self._loop.call_soon(self._wake_callers_of_ended)
+        self._ended.append(call)
+
+    def _wake_callers_of_ended(self) -> None:
+        if not self._ended:
+            return
+        ended, self._ended = self._ended, []
+        groups = {call.group for call in ended}
+        asleep = [group for group in groups if group is not None and not group.is_awake]
+        alone = [call for call in ended if call.group not in asleep]
+        for call in ended:
+            call.mark_as_ended()
+        for call in alone:
             call.wake_up()
+        for group in asleep:  # last: it lets go of the GIL
+            group.wake_all()
 
     # Its end, and forks ---------------------------------------------------------------------------------------------
 
@@ -220,6 +262,8 @@ class Portal:
         with suppress(TimeoutError):
             loop.run_until_complete(asyncio.wait_for(_close_holders(holders), CLOSING_S))
         loop.close()
+        self._ended.clear()  # of callers that have left
+        self._free_groups.clear()
 
     def close_at_exit(self) -> None:
         self._is_exiting = True

@@ -10,6 +10,7 @@ from contextvars import copy_context
 from typing import Any
 
 from .portal_loop import Ended, PortalLoop, RestOfCoroutine
+from .wait_group import WaitGroup
 
 
 class PortalCall:
@@ -25,6 +26,8 @@ class PortalCall:
         "_task",
         "_wake",
         "can_run",
+        "group",
+        "has_waited_in_group",
         "is_ended",
         "needs_task",
     )
@@ -44,8 +47,24 @@ class PortalCall:
         self._task: asyncio.Task[Any] | None = None
         self.is_ended = False
         self.can_run = True
+        self.group: WaitGroup | None = None  # that its caller waits in before it waits alone
+        self.has_waited_in_group = False
 
     # In the caller's thread
+
+    def join_group(self, group: WaitGroup) -> None:
+        group.join()
+        self.group = group
+
+    def wait_in_group(self) -> None:
+        if self.group is not None:
+            self.group.wait()
+            self.has_waited_in_group = True
+
+    def leave_group(self) -> WaitGroup | None:
+        """Returns the group if it can be used again."""
+        group, self.group = self.group, None
+        return group if group is not None and group.leave(self.has_waited_in_group) else None
 
     def wait_for_wake_up(self) -> None:
         self._wake.acquire()
@@ -96,8 +115,10 @@ class PortalCall:
             self._result = await (self._make() if self._rest is None else self._rest)
         except BaseException as error:  # noqa: BLE001  the caller raises it
             self._error = error
-        self.is_ended = True
         self._end(self)
+
+    def mark_as_ended(self) -> None:
+        self.is_ended = True
 
     def cancel(self) -> None:
         if self._task is not None:
