@@ -130,13 +130,14 @@ class TestAdding:
     async def test_an_add_that_is_interrupted_while_redis_is_silent_names_both_bounds(
         self, queue: Queue, start: Chasqui, redis_url: str, server: RedisServer
     ) -> None:
+        scripts = server.execute("CLIENT", "LIST").count(b"cmd=ev")
         server.execute("CLIENT", "PAUSE", "20000", "WRITE")
         try:
             process = start("add", queue.name, "send", "-", has_stdin=True, CHASQUI_REDIS_URL=redis_url)
             assert process.stdin is not None
             process.stdin.write("1\n" * 1000)
             process.stdin.flush()
-            await eventually(lambda: b"cmd=ev" in server.execute("CLIENT", "LIST"), timeout=20)
+            await eventually(lambda: server.execute("CLIENT", "LIST").count(b"cmd=ev") > scripts, timeout=20)
             process.send_signal(signal.SIGINT)
             _, err = await asyncio.to_thread(process.communicate, timeout=20)
         finally:
@@ -228,6 +229,23 @@ class TestQueueState:
         ended = chasqui(*arguments, "--yes", "--json", CHASQUI_REDIS_URL=redis_url)
         assert json.loads(ended.stdout)["removed"] == {"delayed": 1, "dead": 0}
         assert (await queue.counts()).delayed == 0
+
+    async def test_a_purge_that_is_interrupted_says_how_far_it_came(
+        self, queue: Queue, start: Chasqui, redis_url: str, server: RedisServer
+    ) -> None:
+        await queue.add("x")
+        scripts = server.execute("CLIENT", "LIST").count(b"cmd=ev")
+        server.execute("CLIENT", "PAUSE", "20000", "WRITE")
+        try:
+            process = start("purge", queue.name, "--state", "waiting", "--yes", CHASQUI_REDIS_URL=redis_url)
+            await eventually(lambda: server.execute("CLIENT", "LIST").count(b"cmd=ev") > scripts, timeout=20)
+            process.send_signal(signal.SIGINT)
+            _, err = await asyncio.to_thread(process.communicate, timeout=20)
+        finally:
+            server.execute("CLIENT", "UNPAUSE")
+        assert process.returncode == ExitCode.INTERRUPTED
+        assert "interrupted: removed 0 of 1, and perhaps some more" in err
+        assert "Traceback" not in err
 
     def test_a_purge_needs_a_state(self, chasqui: Finished, redis_url: str) -> None:
         ended = chasqui("purge", "q", "--yes", CHASQUI_REDIS_URL=redis_url)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,9 @@ import redis.asyncio
 
 from pychasqui import Job, Queue, UnrecoverableError, Worker
 from pychasqui.cli.exits import ExitCode
-from tests.cli.conftest import Finished
+from tests.cli.conftest import Chasqui, Finished
 from tests.cli.terminals import TerminalRun, on_terminal, plain
+from tests.support.waiting import eventually
 
 
 @pytest.fixture
@@ -216,6 +218,21 @@ class TestReplaying:
         ended = chasqui("dlq", "replay", letters.name, "--limit", "5", "--yes", CHASQUI_REDIS_URL=redis_url)
         assert ended.stdout == "replayed 5 of 5 entries\n"
         assert "more match" not in ended.stderr
+
+    async def test_a_replay_that_is_interrupted_says_how_far_it_came(
+        self, letters: Queue, start: Chasqui, redis_url: str
+    ) -> None:
+        process = start("dlq", "replay", letters.name, "--rate", "0.1", "--yes", CHASQUI_REDIS_URL=redis_url)
+
+        async def is_one_replayed() -> bool:
+            return await letters.dlq.count() == 4
+
+        await eventually(is_one_replayed, timeout=20)
+        await asyncio.sleep(0.2)  # until it waits for the next one
+        process.send_signal(signal.SIGINT)
+        _, err = await asyncio.to_thread(process.communicate, timeout=20)
+        assert process.returncode == ExitCode.INTERRUPTED
+        assert "interrupted: replayed 1 of 5, and perhaps some more" in err
 
     async def test_letters_are_replayed_by_their_ids(self, letters: Queue, chasqui: Finished, redis_url: str) -> None:
         ids = [letter.dlq_id for letter in await letters.dlq.page()]

@@ -138,7 +138,7 @@ async def _replay_letters(
             confirm(context, f"Replay {format_letter_count(found.count)}?", assume_yes=assume_yes)
         replayed = found.count
         if found.count and not dry_run:
-            with ProgressBar("replaying", found.count) as bar:
+            with ProgressBar("replaying", found.count, past="replayed") as bar:
                 replayed = await queue.dlq.replay(
                     limit=found.count, rate=rate, on_progress=bar.show, **found.exclude_newer(letter_filter)
                 )
@@ -205,7 +205,7 @@ async def _remove_letters(
         removed = found.count
         if found.count and not dry_run:
             confirm(context, f"Remove {format_letter_count(found.count)} for good?", assume_yes=assume_yes)
-            with ProgressBar("removing", found.count) as bar:
+            with ProgressBar("removing", found.count, past="removed") as bar:
                 removed = await queue.dlq.remove(on_progress=bar.show, **found.exclude_newer(letter_filter))
     line = f"removed {removed} entries"
     _print_count(context, queue, "removed", removed, f"would have {line}" if dry_run else line, dry_run=dry_run)

@@ -17,10 +17,15 @@ MAX_BAR_CELLS = 40
 
 
 class ProgressBar:
-    """Shows `done` of `total` behind a label until the end of the `with`; without a total it shows only how many."""
+    """Shows `done` of `total` behind a label until the end of the `with`; without a total it shows only how many.
 
-    def __init__(self, label: str, total: int | None, *, is_shown: bool | None = None) -> None:
+    With `past`, such as "removed", a command that is interrupted says how far it came, also where no bar is shown.
+    """
+
+    def __init__(self, label: str, total: int | None, *, is_shown: bool | None = None, past: str | None = None) -> None:
         self._label = label
+        self._past = past
+        self._done = 0
         self._total = total
         self._is_shown = can_redraw() if is_shown is None else is_shown
         self._next_at = 0.0
@@ -34,8 +39,12 @@ class ProgressBar:
     ) -> None:
         if self._is_shown:
             click.echo(BEGIN_LINE, nl=False, err=True)
+        if self._past is not None and kind is not None and not issubclass(kind, Exception):
+            of_all = "" if self._total is None else f" of {self._total:,}"
+            click.echo(f"interrupted: {self._past} {self._done:,}{of_all}, and perhaps some more", err=True)
 
     def show(self, done: int) -> None:
+        self._done = done
         if not self._is_shown or time.monotonic() < self._next_at:
             return
         self._next_at = time.monotonic() + DRAW_EVERY_S

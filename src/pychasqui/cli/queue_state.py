@@ -88,7 +88,7 @@ async def _purge_states(
             )
             confirm(context, f"Remove {total:,} jobs?", assume_yes=assume_yes, expected=queue.name)
         if not dry_run:
-            with ProgressBar("removing", total) as bar:
+            with ProgressBar("removing", total, past="removed") as bar:
                 removed = await _purge_with_progress(queue, states, total, bar)
     done = " and ".join(f"{count} {state}" for state, count in removed.items())
     record = {"queue": queue.name, "removed": removed, "dry_run": dry_run}
@@ -99,9 +99,14 @@ async def _purge_with_progress(queue: Queue, states: list[Purged], total: int, b
     removed: dict[Purged, int] = {}
     for state in states:
         purging = asyncio.create_task(queue.purge(state))
-        while not (await asyncio.wait([purging], timeout=LOOK_EVERY_S))[0]:
-            counts = await queue.counts()
-            left = sum(int(getattr(counts, one)) for one in states)
-            bar.show(max(0, total - left))
+        try:
+            while not (await asyncio.wait([purging], timeout=LOOK_EVERY_S))[0]:
+                counts = await queue.counts()
+                left = sum(int(getattr(counts, one)) for one in states)
+                bar.show(max(0, total - left))
+        except BaseException:
+            purging.cancel()
+            await asyncio.wait([purging])
+            raise
         removed[state] = purging.result()
     return removed
