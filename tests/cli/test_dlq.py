@@ -109,6 +109,15 @@ class TestLooking:
         assert lines[0].split("\t") == ["dlq_id", "source_id", "name", "reason", "detail", "payload bytes"]
         assert lines[5:] == ["", "reason\tletters", "retries_exhausted\t4"]
 
+    async def test_groups_on_80_columns_have_their_reasons_uncut(
+        self, letters: Queue, tmp_path: Path, redis_url: str
+    ) -> None:
+        arguments = ("dlq", "groups", letters.name)
+        _, text = await asyncio.to_thread(on_terminal, *arguments, folder=tmp_path, CHASQUI_REDIS_URL=redis_url)
+        assert "retries_exhausted" in plain(text)
+        assert "…" not in plain(text)
+        assert max(map(len, plain(text).splitlines())) <= 80
+
     async def test_groups_have_the_largest_first(self, letters: Queue, chasqui: Finished, redis_url: str) -> None:
         found = json.loads(chasqui("dlq", "groups", letters.name, "--json", CHASQUI_REDIS_URL=redis_url).stdout)[
             "groups"

@@ -47,6 +47,7 @@ GROUP_COLUMNS = (
     Column("last_at_ms", "last", Kind.TIME),
     Column("last_id", "id of the last"),
 )
+TERMINAL_GROUP_COLUMNS = tuple(column for column in GROUP_COLUMNS if column.key != "first_at_ms")  # the reasons fit
 SHOW_COLUMNS = (
     Column("dlq_id", "id"),
     Column("job_id", "job"),
@@ -177,7 +178,8 @@ async def _print_letter_groups(context: CommandContext, queue: Queue, letter_fil
     ]
     such = "such " if letter_filter else ""
     empty = "" if found else await describe_empty(context, queue.name, f"queue {queue.name} has no {such}dead letters")
-    context.output.table("groups", GROUP_COLUMNS, records, empty=empty, queue=queue.name)
+    columns = TERMINAL_GROUP_COLUMNS if context.output.is_terminal else GROUP_COLUMNS
+    context.output.table("groups", columns, records, empty=empty, queue=queue.name)
 
 
 @dlq.command()
