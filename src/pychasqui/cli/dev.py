@@ -134,7 +134,8 @@ class _DevSession:
         else:
             line = " | ".join(map(_describe_queue, overviews)) or "no queue has had a job yet"
         width = Output.detect(as_json=False, no_color=True).width
-        click.echo(f"{BEGIN_LINE}{line[: width - 1]}", nl=False, err=True)
+        # The cursor goes back to the start: what the worker logs replaces the line.
+        click.echo(f"{BEGIN_LINE}{line[: width - 1]}\r", nl=False, err=True)
 
     def _print_line(self, text: str) -> None:
         click.echo(f"{BEGIN_LINE if self._redraws else ''}{text}", err=True)
