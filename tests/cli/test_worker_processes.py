@@ -228,9 +228,9 @@ async def add_all_the_time(queue: Queue) -> int:
     added = 0
     try:
         while True:
-            await queue.add_bulk(jobs("quick", range(added, added + 10)))
-            added += 10
-            await asyncio.sleep(0.02)
+            await queue.add_bulk(jobs("quick", range(added, added + 5)))
+            added += 5
+            await asyncio.sleep(0.05)
     except asyncio.CancelledError:
         return added
 

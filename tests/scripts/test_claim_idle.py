@@ -149,7 +149,11 @@ def test_the_entries_of_workers_with_a_lease_are_not_looked_at(group: Group) -> 
 
 def test_many_consumers_are_each_looked_at(group: Group) -> None:
     names = [f"official {number}" for number in range(700)]
-    lying = [leave_lying(group, 1, name)[0] for name in names]
+    lying = group.add(len(names))
+    with group.client.pipeline(transaction=False) as pipeline:
+        for name, entry_id in zip(names, lying, strict=True):
+            pipeline.xclaim(KEYS.stream, GROUP, name, 0, [entry_id], idle=HOUR_MS, force=True)
+        pipeline.execute()
     assert {entry.id for entry in group.claim_idle("a", count=1000)} == set(lying)
 
 

@@ -113,8 +113,9 @@ def test_an_envelope_cut_anywhere_is_refused() -> None:
 class Tag(str): ...
 
 
-# Tracing slows reading down tenfold, so only these are traced here; the script traces all of them.
-TRACED = ("empty maps", "maps of one entry", "strs of two characters", "a list that claims to be longer")
+# Tracing slows reading down tenfold, so only these are traced here; the script traces all of them. That the others are
+# refused, and that the estimate which refuses them is never too low, is tested without it below.
+TRACED = ("empty maps", "a list that claims to be longer")
 
 
 @pytest.mark.parametrize("bomb", TRACED)
@@ -123,10 +124,10 @@ def test_a_megabyte_never_takes_more_than_16_megabytes_to_read_or_refuse(bomb: s
 
 
 def test_a_megabyte_would_take_more_than_64_megabytes_without_the_estimate() -> None:
-    """A quarter of it is traced, and has to take a quarter: tracing is slow."""
-    bomb = filled(b"\x81\xe0" * 400 + b"\x80", MIB // 4)
-    assert len(bomb) <= MIB // 4
-    assert peak_of(msgspec.msgpack.decode, bomb) > 16 * MIB
+    """A sixteenth of it is traced, and has to take a sixteenth: tracing is slow."""
+    bomb = filled(b"\x81\xe0" * 400 + b"\x80", MIB // 16)
+    assert len(bomb) <= MIB // 16
+    assert peak_of(msgspec.msgpack.decode, bomb) > 4 * MIB
     assert peak_of(refusal_of, BOMBS["chains of maps"]()) < MIB
 
 
