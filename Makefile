@@ -26,7 +26,7 @@ ARGS ?=
 FIRST_HALF := $(BIN)/python -m pytest -q --collect-only tests/[a-l]*/
 SECOND_HALF := $(BIN)/python -m pytest -q tests/[m-z]*/ -k test_any_text_can_be_kept
 
-.PHONY: help demo test check audit release-check docs matrix pythons chaos hostile web mutants bench clean best-server
+.PHONY: help demo test check audit release-check docs matrix pythons chaos hostile model web mutants bench clean best-server
 
 help:  ## list these targets
 	@sed -n 's/^\([a-z-]*\):.*  ## /\1\t/p' $(MAKEFILE_LIST) | while IFS='	' read -r name text; do printf '  make %-13s %s\n' "$$name" "$$text"; done
@@ -80,6 +80,9 @@ chaos: $(INSTALLED) best-server  ## break things for ROUNDS rounds and count the
 
 hostile: $(INSTALLED) best-server  ## write anything into any key for ROUNDS rounds and see who dies
 	@$(BIN)/python -m tests.hostile $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(SEED),--seed $(SEED)) $(ARGS)
+
+model: $(INSTALLED) best-server  ## search the model of the protocol with more faults, and Redis with EXAMPLES histories
+	@CHASQUI_MODEL_EXAMPLES=$(or $(EXAMPLES),2000) $(BIN)/python -m pytest --numprocesses 2 --dist worksteal tests/model $(ARGS)
 
 web: $(INSTALLED) best-server  ## run the examples for Django, FastAPI and Flask under load, kill their workers, and count the jobs
 	@$(BIN)/python -m tests.frameworks.load $(ARGS)

@@ -12,6 +12,7 @@ import pytest
 import redis.asyncio
 
 from pychasqui import Job, Queue, QueueFull, RetryPolicy, Worker, logs, tracing
+from pychasqui._core.limits import ADD_BATCH_JOBS
 from pychasqui._wire.envelope import decode_envelope, encode_envelope, encode_extras, read_extra
 from pychasqui._wire.msgpack import encode_data
 from pychasqui.errors import InvalidArgument, InvalidType
@@ -147,12 +148,13 @@ class TestSpans:
     ) -> None:
         await queue.add_bulk([])
         assert spans.named("") == []
-        await queue.add_bulk({"name": "mail", "data": number} for number in range(2500))
-        assert attributes_of(spans.sent())["messaging.batch.message_count"] == 2500
+        count = ADD_BATCH_JOBS + 100  # in two calls
+        await queue.add_bulk({"name": "mail", "data": number} for number in range(count))
+        assert attributes_of(spans.sent())["messaging.batch.message_count"] == count
         assert attributes_of(spans.sent())["messaging.chasquimq.job.name"] == "mail"
         async with make_worker(succeed):
-            runs = await spans.processed(2500)
-        assert len(runs) == 2500
+            runs = await spans.processed(count)
+        assert len(runs) == count
         assert all(is_child(run, spans.sent()) for run in runs)
 
     async def test_an_add_that_fails_says_so(self, redis_url: str, queue_name: str, spans: Spans) -> None:

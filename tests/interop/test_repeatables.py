@@ -122,7 +122,7 @@ def test_windows_are_the_same_across_years_of_clock_changes(server: RedisServer,
     cases = []
     for tz in ZONES:
         moments = [int(time.time()) + 300 * DAY, int(time.time()) + 900 * DAY]
-        for change in changes(tz, years=4):
+        for change in changes(tz, years=2):
             moments += [change - 26 * HOUR, change - 5400, change - 1, change, change + 600]
         cases += [Case(expression, tz, moment * 1000) for expression in EXPRESSIONS for moment in moments]
     explained: Counter[str] = Counter()
@@ -351,9 +351,11 @@ def test_odd_specs_are_read_alike(server: RedisServer, queue_name: str) -> None:
     """In shapes that no known producer writes, and damaged: what is refused there is refused here."""
     raws = dict(enumerate(OddSpecs(seed=7).make(2000)))
     prefix = f"{{chasqui:{queue_name}}}:repeat"
-    for number, raw in raws.items():
-        server.execute("ZADD", prefix, 10**13, f"spec-{number}")
-        server.execute("HSET", f"{prefix}:spec:spec-{number}", "spec", raw)
+    with server.client() as client, client.pipeline(transaction=False) as pipeline:
+        for number, raw in raws.items():
+            pipeline.zadd(prefix, {f"spec-{number}": 10**13})
+            pipeline.hset(f"{prefix}:spec:spec-{number}", "spec", raw)
+        pipeline.execute()
     listed = {
         int(one["key"].removeprefix("spec-")): official_reading(one) for one in run_official(server, queue_name, None)
     }

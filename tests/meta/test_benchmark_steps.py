@@ -18,7 +18,7 @@ from benchmarks.verdict import Samples
 from benchmarks.wire import Wire
 from tests.support.waiting import eventually
 
-TINY = replace(QUICK, seconds=0.1, latency_jobs=5, memory_jobs=20_000, cold_starts=1)
+TINY = replace(QUICK, seconds=0.02, latency_jobs=5, memory_jobs=20_000, cold_starts=1)
 MEASURED = {
     "defaults": ("value",),
     "defaults-def": ("value",),

@@ -2,7 +2,7 @@
 
 Each rule is one conversation with Redis, through the Broker as the engine uses it. The model says beforehand what the
 answer will be and what will be stored; after each step all that is stored is compared with it, and every job that was
-added must be in exactly one place. CHASQUI_MODEL_EXAMPLES asks for more examples than a quick run makes.
+added must be in exactly one place. `make model` makes more examples than a quick run.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from tests.support.server import RedisServer
 
 T = TypeVar("T")
 
-EXAMPLES = int(os.environ.get("CHASQUI_MODEL_EXAMPLES", "100"))
+EXAMPLES = int(os.environ.get("CHASQUI_MODEL_EXAMPLES", "60"))
 STEPS = 50
 KEYS = Keys("machine")
 BOUNDS = ByteBounds(2**20, 2**20)

@@ -145,7 +145,10 @@ class Group:
 
     def steal(self, entry_id: bytes, consumer: str) -> None:
         """Another owner and one more delivery, as a takeover does it."""
-        self.client.xclaim(KEYS.stream, GROUP, consumer, 0, [entry_id])
+        self.steal_all([entry_id], consumer)
+
+    def steal_all(self, entry_ids: list[bytes], consumer: str) -> None:
+        self.client.xclaim(KEYS.stream, GROUP, consumer, 0, entry_ids)
 
     def die(self, count: int = 1) -> list[bytes]:
         """Fresh letters, as from jobs that were buried."""

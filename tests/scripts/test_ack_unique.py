@@ -175,8 +175,7 @@ def test_a_stream_of_another_type_is_an_error_and_costs_no_uniqueness_key(group:
 
 def test_10_000_entries_are_acked_in_one_call(group: Group) -> None:
     entry_ids = group.deliver_to("a", 10_000)
-    for number, entry_id in enumerate(entry_ids):
-        group.client.set(unique_key(f"job-{number}"), entry_id)
+    group.client.mset({unique_key(f"job-{number}"): entry_id for number, entry_id in enumerate(entry_ids)})
     assert group.ack_unique(*((entry_id, f"job-{number}") for number, entry_id in enumerate(entry_ids))) == 10_000
     assert group.keys == {KEYS.stream}
     assert (group.stream, group.holds) == ([], {})

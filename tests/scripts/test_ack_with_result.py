@@ -268,8 +268,7 @@ def test_a_stream_of_another_type_is_an_error_and_nothing_is_kept(group: Group) 
 
 def test_10_000_entries_are_acked_in_batches(group: Group) -> None:
     jobs = [Stored(entry_id, f"job-{number}", 1) for number, entry_id in enumerate(group.deliver_to("a", 10_000))]
-    for job in jobs:
-        group.client.set(unique_key(job.job_id), job.entry_id)
+    group.client.mset({unique_key(job.job_id): job.entry_id for job in jobs})
     for start in range(0, len(jobs), ACK_BATCH):
         assert group.ack_with_result(*jobs[start : start + ACK_BATCH]) == 0
     assert (group.stream, group.holds) == ([], {})

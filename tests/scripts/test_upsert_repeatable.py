@@ -145,7 +145,8 @@ def test_a_key_of_another_type_is_an_error_and_nothing_is_stored(group: Group, k
     assert len(group.due_repeatables().specs) == 1
 
 
-def test_10_000_repeatables_can_be_stored(group: Group) -> None:
-    for number in range(10_000):
-        group.upsert_repeatable_after(b"", f"key-{number}", number)
-    assert len(group.repeatables) == 10_000
+def test_repeatables_are_stored_beside_10_000_others(group: Group) -> None:
+    group.client.zadd(KEYS.repeat, {f"another-{number}": number for number in range(10_000)})
+    for number in range(100):
+        assert group.upsert_repeatable_after(b"", f"key-{number}", 100 * number) == [1, b"%d" % (100 * number), b"0", 0]
+    assert len(group.repeatables) == 10_100
