@@ -124,7 +124,7 @@ def _no_refusals(request: pytest.FixtureRequest) -> Iterator[None]:
 @pytest.fixture
 async def witness(redis_url: str) -> AsyncIterator[redis.asyncio.Redis]:
     """An independent client, to look at and tamper with what is stored: redis-py, bytes in and out."""
-    client = redis.asyncio.Redis.from_url(redis_url, decode_responses=False)
+    client = redis.asyncio.Redis.from_url(redis_url, decode_responses=False, socket_timeout=None)
     yield client
     await client.aclose()
 

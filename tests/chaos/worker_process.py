@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import itertools
 import json
 import logging
 import os
@@ -27,7 +28,7 @@ class RunLog:
     def __init__(self, path: str, consumer: str) -> None:
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         self._consumer = consumer
-        self._runs = 0
+        self._numbers = itertools.count(1)  # handlers in threads take them, too
         self.worker: Any = None
 
     def write(self, what: str, **facts: Any) -> None:
@@ -35,8 +36,7 @@ class RunLog:
         os.write(self._file, json.dumps({**line, "wall": time.time()}).encode() + b"\n")
 
     def begin(self, job: Any) -> str:
-        self._runs += 1
-        run = f"{os.getpid()}-{self._runs}"
+        run = f"{os.getpid()}-{next(self._numbers)}"
         number = job.data.get("n") if isinstance(job.data, dict) else None
         self.write("start", run=run, n=number, id=job.id, attempt=job.attempt, at=self._started_at(job))
         return run

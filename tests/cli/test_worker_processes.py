@@ -188,11 +188,13 @@ class TestReplacing:
         """And none, once the program does not load any more."""
         await program.start()
         before = {process.pid for process in program.processes()}
-        adding = asyncio.create_task(add_all_the_time(queue))
+        is_enough = asyncio.Event()
+        adding = asyncio.create_task(add_until(is_enough, queue))
         program.supervisor.send_signal(signal.SIGHUP)
         await program.wait_for("all processes are replaced")
         await eventually(lambda: not before & {process.pid for process in program.processes()})
-        added = await stop_adding(adding)
+        is_enough.set()
+        added = await adding
         await eventually(lambda: len(program.runs("end")) >= added, timeout=100)
         await self.a_program_that_does_not_load_any_more_leaves_the_old_processes_at_work(program, queue, added)
         assert await program.stop() == 0
@@ -223,21 +225,14 @@ class TestReplacing:
         assert await program.stop() == 0
 
 
-async def add_all_the_time(queue: Queue) -> int:
-    """Until it is cancelled; returns how many it has added."""
+async def add_until(is_enough: asyncio.Event, queue: Queue) -> int:
+    """Returns how many it has added."""
     added = 0
-    try:
-        while True:
-            await queue.add_bulk(jobs("quick", range(added, added + 5)))
-            added += 5
-            await asyncio.sleep(0.05)
-    except asyncio.CancelledError:
-        return added
-
-
-async def stop_adding(adding: asyncio.Task[int]) -> int:
-    adding.cancel()
-    return await adding
+    while not is_enough.is_set():
+        await queue.add_bulk(jobs("quick", range(added, added + 5)))
+        added += 5
+        await asyncio.sleep(0.05)
+    return added
 
 
 class TestBursts:

@@ -532,11 +532,11 @@ class TestMissed:
             queue,
             make_worker,
             repeats,
-            repeat=every(1000),
+            repeat=every(20_000),  # far longer than a busy machine needs until the next one is due
             data=b"x" * 900_000,
             missed_fires=MissedFiresPolicy.fire_all(11),
         )
-        assert windows == [due_ms + n * 1000 for n in range(11)]
+        assert windows == [due_ms + n * 20_000 for n in range(11)]
         assert score > due_ms + self.DOWN_MS
 
     async def test_the_limit_holds_for_them(
