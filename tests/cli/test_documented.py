@@ -6,11 +6,11 @@ import re
 from pathlib import Path
 
 import click
-import pytest
 
 from pychasqui.cli.exits import ExitCode
 from pychasqui.cli.main import ALIASES, COMMANDS
 from pychasqui.cli.main import chasqui as group
+from tests.support.cases import in_one_test
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "command-line.md").read_text()
 SHARED, *_ = PAGE.split("\n## Looking")
@@ -36,14 +36,14 @@ def parameters(name: str) -> list[click.Parameter]:
     return [*found.params, *(one for each in below for one in each.params)]
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@in_one_test("name", COMMANDS)
 def test_the_page_has_every_command_of_a_group(name: str) -> None:
     found = command(name)
     for below in found.commands if isinstance(found, click.Group) else ():
         assert f"`{name} {below} " in SECTIONS[name]
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@in_one_test("name", COMMANDS)
 def test_the_page_has_every_option_of_a_command_and_no_other(name: str) -> None:
     listed = set(re.findall(r"`(--?[a-zA-Z][a-z-]*)", SECTIONS[name]))
     shared = set(re.findall(r"^\| `(--[a-z-]+)", SHARED, re.MULTILINE))

@@ -28,6 +28,7 @@ from pychasqui.cli.values import (
 )
 from tests.cli.conftest import COMMAND, Finished
 from tests.cli.terminals import WITHOUT_RICH, on_terminal, plain
+from tests.support.cases import in_one_test
 
 NOW_MS = 1_700_000_000_000
 COLUMNS = (
@@ -44,7 +45,7 @@ def written(output: Output, act: Any) -> str:
     return out.getvalue()
 
 
-@pytest.mark.parametrize(
+@in_one_test(
     ("value", "kind", "shown", "piped"),
     (
         (1_234_567, Kind.COUNT, "1,234,567", "1234567"),

@@ -14,6 +14,7 @@ import pytest
 
 import pychasqui
 from tests.docs.blocks import DOCS, PageRun, blocks_of, pages, read_command
+from tests.support.cases import in_one_test
 from tests.support.temporary import short_folder
 
 PAGES = pages()
@@ -50,7 +51,7 @@ def test_the_blocks_of_a_page_run(path: str, redis_url: str, tmp_path: Path, mon
     assert set(codes) <= {0}
 
 
-@pytest.mark.parametrize("path", PAGES)
+@in_one_test("path", PAGES)
 def test_every_block_of_a_page_can_be_read(path: str) -> None:
     for block in blocks_of(PAGES[path]):
         assert block.language in LANGUAGES, f"{path}, line {block.line}: no test reads {block.language}"

@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 
 from pychasqui._core import checks
 from pychasqui.errors import ChasquiError, InvalidArgument, InvalidType
+from tests.support.cases import in_one_test
 
 
-@pytest.mark.parametrize(
+@in_one_test(
     "name",
     ("a", "emails", "A-Z_0.9:x", "emails/eu", "a b", " a", "ä", "日本語", "🦙", "a*", "{", "{a", "x" * 512, "ü" * 256),
 )
@@ -23,7 +24,7 @@ def test_a_good_queue_name_is_taken_as_it_is(name: str) -> None:
     assert checks.check_queue_name(name) == name
 
 
-@pytest.mark.parametrize(
+@in_one_test(
     ("name", "reason"),
     (
         ("", "blank"),
@@ -91,7 +92,7 @@ def test_an_id_that_no_job_can_have_is_refused(job_id: Any) -> None:
         checks.check_job_id(job_id)
 
 
-@pytest.mark.parametrize(
+@in_one_test(
     "job_id",
     ("", " ", "\t\n", "\u3000", None, 5, 5.0, b"id", True, ["id"], "x" * 4097, "ü" * 2049, "a\nb", "a\0b", "\ud800"),
 )
@@ -118,7 +119,7 @@ def test_an_int_below_its_only_bound_is_refused() -> None:
         checks.check_int("count", 0, 1)
 
 
-@pytest.mark.parametrize("value", (True, False, 1.0, "1", None, b"1", math.nan, [1]))
+@in_one_test("value", (True, False, 1.0, "1", None, b"1", math.nan, [1]))
 def test_a_value_that_is_no_int_is_refused_with_its_type(value: Any) -> None:
     with pytest.raises(InvalidType, match=rf"count must be an int, not {type(value).__name__}"):
         checks.check_int("count", value, 1)

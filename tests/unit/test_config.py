@@ -17,6 +17,7 @@ from pychasqui._core.options import JobOptions
 from pychasqui._producer.config import QueueConfig
 from pychasqui._worker.config import WorkerConfig
 from pychasqui.errors import ChasquiError, InvalidArgument, InvalidType
+from tests.support.cases import in_one_test
 
 CONFIGS = ((WorkerConfig, Worker), (QueueConfig, Queue))
 
@@ -115,7 +116,7 @@ def test_options_that_belong_together_are_read_together(
     assert config.metrics_address == address
 
 
-@pytest.mark.parametrize(
+@in_one_test(
     ("option", "value", "problem"),
     (
         ("concurrency", 0, "concurrency is 0, must be at least 1"),

@@ -8,6 +8,7 @@ import pytest
 
 from pychasqui._redis.dialect import parse_version, read_dialect, refuse_too_old_server
 from pychasqui.errors import NotRedis, ServerTooOld
+from tests.support.cases import in_one_test
 
 
 def hello(server: str, version: str, **more: Any) -> dict[bytes, Any]:
@@ -15,7 +16,7 @@ def hello(server: str, version: str, **more: Any) -> dict[bytes, Any]:
     return fields | {name.encode(): value for name, value in more.items()}
 
 
-@pytest.mark.parametrize(
+@in_one_test(
     ("server", "version", "abilities"),
     (
         ("redis", "6.2.14", set()),
@@ -53,7 +54,7 @@ def test_an_old_server_is_refused_with_the_version_found_and_the_one_needed(vers
         read_dialect(hello("redis", version))
 
 
-@pytest.mark.parametrize(
+@in_one_test(
     "answer",
     (
         b"OK",

@@ -15,6 +15,7 @@ from pychasqui.integrations.django.run_records import (
     read_record,
     write_record,
 )
+from tests.support.cases import in_one_test
 
 START = StartLine(1000, "host:1", "shop.tasks.send")
 
@@ -38,7 +39,7 @@ def test_a_replayed_task_is_not_finished() -> None:
     assert (history.is_running, history.finished_at_ms) == (True, None)
 
 
-@pytest.mark.parametrize("line", ("hello", "{}", "[]", '{"chasqui": "started"}', '{"chasqui": 5}', "", '{"chasqui'))
+@in_one_test("line", ("hello", "{}", "[]", '{"chasqui": "started"}', '{"chasqui": 5}', "", '{"chasqui'))
 def test_lines_of_the_task_itself_are_passed_over(line: str) -> None:
     history = read_history([line, encode_log_line(START), line])
     assert (history.workers, history.is_running) == (["host:1"], True)

@@ -14,11 +14,12 @@ from hypothesis import strategies as st
 from pychasqui._redis.credentials import Login
 from pychasqui._redis.endpoint import Endpoint, parse_endpoint
 from pychasqui.errors import ChasquiError, InvalidArgument, InvalidType
+from tests.support.cases import in_one_test
 
 SECRET = "hunter2-and-more"
 
 
-@pytest.mark.parametrize(
+@in_one_test(
     ("url", "expected"),
     (
         ("redis://example.org", {"host": "example.org", "port": 6379, "db": 0, "protocol": 3}),
@@ -59,7 +60,7 @@ def test_tls_is_asked_for_by_the_scheme_or_by_the_argument(url: str, tls: bool) 
     assert context.minimum_version >= ssl.TLSVersion.TLSv1_2
 
 
-@pytest.mark.parametrize(
+@in_one_test(
     ("url", "complaint"),
     (
         ("http://example.org", "unknown scheme: use redis://"),
@@ -143,7 +144,7 @@ BROKEN = (
 )
 
 
-@pytest.mark.parametrize("url", BROKEN)
+@in_one_test("url", BROKEN)
 def test_a_refused_url_keeps_its_password_to_itself(url: str) -> None:
     with pytest.raises(ChasquiError) as refused:
         parse_endpoint(url.format(SECRET))

@@ -197,7 +197,7 @@ def test_a_payload_as_array_of_ints_may_be_long() -> None:
     assert decode_envelope(msgpack.packb(["j", [1, 255] * 500, 1, 0])).payload == b"\x01\xff" * 500
 
 
-@pytest.mark.parametrize(
+@in_one_test(
     ("raw", "text"),
     (
         (b"", "the envelope is neither an array nor a map"),
@@ -440,7 +440,7 @@ def test_a_timestamp_is_decoded_to_a_datetime() -> None:
     assert decode_data(msgpack.packb([NOW], datetime=True)) == [NOW]
 
 
-@pytest.mark.parametrize(
+@in_one_test(
     ("payload", "text"),
     (
         (b"", "truncated"),

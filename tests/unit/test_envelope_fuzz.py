@@ -19,6 +19,7 @@ from pychasqui._wire.member import join_member, split_member
 from pychasqui._wire.msgpack import decode_data, encode_data
 from pychasqui._wire.msgpack_scan import MAX_DEPTH, end_of_value, is_map
 from pychasqui.errors import DecodeError, PayloadTooLarge
+from tests.support.cases import in_one_test
 from tests.unit.fuzz_envelope import BOMBS, MAX_PEAK, MIB, READABLE, check, filled, inputs, peak_of
 
 TEXT = st.text(st.characters(codec="utf-8"))
@@ -142,7 +143,7 @@ def test_an_envelope_of_a_megabyte_never_takes_more_than_16_megabytes() -> None:
         assert peak_of(decode_envelope, envelope) <= MAX_PEAK
 
 
-@pytest.mark.parametrize("bomb", sorted(BOMBS.keys() - READABLE))
+@in_one_test("bomb", sorted(BOMBS.keys() - READABLE))
 def test_bytes_that_would_grow_too_much_are_refused(bomb: str) -> None:
     with pytest.raises(DecodeError, match=r"more than 15 times that as objects|cut short|nested deeper"):
         decode_data(BOMBS[bomb]())

@@ -15,6 +15,7 @@ from pychasqui.errors import (
     ReplyError,
     ServerTooOld,
 )
+from tests.support.cases import in_one_test
 
 ANSWERS = (
     ("LOADING Redis is loading the dataset in memory", ErrorAction.RECONNECT),
@@ -53,12 +54,12 @@ ANSWERS = (
 )
 
 
-@pytest.mark.parametrize(("answer", "action"), ANSWERS)
+@in_one_test(("answer", "action"), ANSWERS)
 def test_a_refusal_has_one_remedy(answer: str, action: ErrorAction) -> None:
     assert action_for(ReplyError(answer)) is action
 
 
-@pytest.mark.parametrize(("answer", "action"), [pair for pair in ANSWERS if not pair[0].startswith("ERR") and pair[0]])
+@in_one_test(("answer", "action"), [pair for pair in ANSWERS if not pair[0].startswith("ERR") and pair[0]])
 def test_an_error_inside_a_script_of_redis_6_2_is_judged_by_its_own_code(answer: str, action: ErrorAction) -> None:
     caught = f"@user_script: 27: -{answer}"  # by pcall, and returned
     assert action_for(ReplyError(caught)) is action
@@ -71,13 +72,13 @@ def test_an_error_that_is_made_of_another_one_names_the_remedy_once() -> None:
     assert str(error).count("how-to/managed-services") == 1
 
 
-@pytest.mark.parametrize(("answer", "action"), ANSWERS)
+@in_one_test(("answer", "action"), ANSWERS)
 def test_an_error_inside_a_script_of_redis_7_is_judged_by_its_own_code(answer: str, action: ErrorAction) -> None:
     appended = f"{answer} script: 0123abcd, on @user_script:27."
     assert action_for(ReplyError(appended)) is action
 
 
-@pytest.mark.parametrize(
+@in_one_test(
     ("error", "action"),
     (
         (ConnectionLost("the connection was lost"), ErrorAction.RETRY),
@@ -97,7 +98,7 @@ def test_every_remedy_is_the_answer_to_something() -> None:
     assert {action for _, action in ANSWERS} == set(ErrorAction)
 
 
-@pytest.mark.parametrize("code", ("MOVED", "ASK", "TRYAGAIN", "CLUSTERDOWN", "LOADING", "READONLY", "MASTERDOWN"))
+@in_one_test("code", ("MOVED", "ASK", "TRYAGAIN", "CLUSTERDOWN", "LOADING", "READONLY", "MASTERDOWN"))
 def test_a_refusal_of_a_node_proves_that_nothing_was_executed(code: str) -> None:
     assert is_not_executed(ReplyError(f"{code} 3999 127.0.0.1:6381"))
 

@@ -6,27 +6,26 @@ import copy
 import inspect
 import pickle
 
-import pytest
-
 import pychasqui
 from pychasqui import errors
+from tests.support.cases import in_one_test
 
 OURS = [kind for _, kind in inspect.getmembers(errors, inspect.isclass) if issubclass(kind, errors.ChasquiError)]
 
 
-@pytest.mark.parametrize("kind", OURS)
+@in_one_test("kind", OURS)
 def test_every_error_has_one_root_and_is_public(kind: type[errors.ChasquiError]) -> None:
     assert issubclass(kind, RuntimeError)
     assert getattr(pychasqui, kind.__name__) is kind
 
 
-@pytest.mark.parametrize("kind", OURS)
+@in_one_test("kind", OURS)
 def test_every_error_is_drawn_in_the_tree(kind: type[errors.ChasquiError]) -> None:
     assert errors.__doc__ is not None
     assert kind.__name__ in errors.__doc__
 
 
-@pytest.mark.parametrize(
+@in_one_test(
     ("kind", "builtin"),
     (
         (errors.InvalidArgument, ValueError),

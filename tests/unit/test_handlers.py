@@ -12,6 +12,7 @@ import pytest
 
 from pychasqui import InvalidType, Job, Worker
 from pychasqui._worker.handlers import check_handler, is_async
+from tests.support.cases import in_one_test
 
 
 async def coroutine(job: Job) -> None: ...
@@ -58,7 +59,7 @@ def injecting(handler: Callable[[Job, str], None]) -> Callable[[Job], None]:
 def injected(job: Job, database: str) -> None: ...
 
 
-@pytest.mark.parametrize(
+@in_one_test(
     "handler",
     (
         coroutine,

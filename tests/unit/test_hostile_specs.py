@@ -7,7 +7,6 @@ from time import process_time
 from typing import Any
 
 import msgspec
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -17,6 +16,7 @@ from pychasqui._redis.repeatables import DueSpec, _read_fire_count
 from pychasqui._wire.lenient import read_ms
 from pychasqui._worker.scheduler import _plan_spec
 from pychasqui.errors import DecodeError
+from tests.support.cases import in_one_test
 
 NOW = 1_800_000_000_000
 MAX_S = 0.5  # 0.05 where nothing else runs
@@ -79,7 +79,7 @@ GOOD = msgspec.msgpack.encode(
 )
 
 
-@pytest.mark.parametrize("seed", range(20))
+@in_one_test("seed", range(20))
 def test_damaged_bytes_are_planned_or_refused_and_soon(seed: int) -> None:
     damage = random.Random(seed)
     for _ in range(200):

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from pychasqui._core.printable import printable
 from pychasqui._wire.lenient import LATEST_MS, MAX_PAIRS, read_entry_id, read_int, read_ms, read_pairs, read_text
+from tests.support.cases import in_one_test
 
 ANYTHING = st.one_of(
     st.none(), st.booleans(), st.integers(), st.floats(), st.text(), st.binary(), st.lists(st.binary() | st.integers())
@@ -26,7 +27,7 @@ def test_readers_raise_for_no_value(raw: Any) -> None:
     assert len(read_entry_id(raw)) == 2
 
 
-@pytest.mark.parametrize(
+@in_one_test(
     ("raw", "number"),
     (
         (b"0", 0),

@@ -17,6 +17,7 @@ from pychasqui._core.delivery import Delivery
 from pychasqui._worker.job_reporter import JobReporter
 from pychasqui._worker.plain_handler import as_async_handler
 from pychasqui._worker.wiring import _wrap_with_own_job
+from tests.support.cases import in_one_test
 from tests.support.contexts import in_own_context
 
 JOB = Delivery("id-1", "welcome", {"to": "ada"}, attempt=2)
@@ -172,7 +173,7 @@ class TestJson:
         assert line["at"] == "2026-01-01 00:00:00+00:00"
         assert line["event"] == "x"
 
-    @pytest.mark.parametrize("value", (float("nan"), {(1, 2): 3}, {1, 2}, b"\xff", "\ud800", "\x00\n\u2028", object))
+    @in_one_test("value", (float("nan"), {(1, 2): 3}, {1, 2}, b"\xff", "\ud800", "\x00\n\u2028", object))
     def test_any_extra_value_makes_a_line(self, value: object) -> None:
         assert "value" in formatted("x", value=value)
 

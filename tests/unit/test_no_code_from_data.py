@@ -11,10 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-import pytest
-
 import pychasqui
 from pychasqui.cli.main import COMMANDS
+from tests.support.cases import in_one_test
 
 PACKAGE = Path(pychasqui.__file__).parent
 FILES = sorted(PACKAGE.rglob("*.py"))
@@ -135,7 +134,7 @@ def test_commands_are_imported_from_the_package_alone() -> None:
     assert all(module.startswith("pychasqui.cli.") for module in modules)
 
 
-@pytest.mark.parametrize(
+@in_one_test(
     "source",
     (
         "import pickle",
@@ -175,7 +174,7 @@ def test_source_that_could_turn_data_into_code_is_found(source: str) -> None:
     assert uses_in(source)
 
 
-@pytest.mark.parametrize(
+@in_one_test(
     "source",
     (
         "import json\njson.loads(data)",

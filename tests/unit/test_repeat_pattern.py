@@ -75,7 +75,7 @@ def test_subclasses_of_int_and_str_become_int_and_str() -> None:
     assert make_default_repeatable_key("x", pattern) == "x::cron:0 12 * * *:UTC"
 
 
-@pytest.mark.parametrize(
+@in_one_test(
     ("build", "error", "words"),
     (
         (lambda: every(0), InvalidArgument, "interval_ms is 0, must be from 1"),
@@ -256,7 +256,7 @@ def test_years_come_to_an_end() -> None:
 # Time zones
 
 
-@pytest.mark.parametrize(
+@in_one_test(
     ("tz", "utc"),
     (
         *(
@@ -272,7 +272,7 @@ def test_noon_is_the_zones_own(tz: str | None, utc: str) -> None:
     assert next_fire(cron("0 12 * * *", tz), ms("2027-01-01T00:00")) == ms(f"2027-01-01T{utc}")
 
 
-@pytest.mark.parametrize(
+@in_one_test(
     "tz",
     (
         *("z", "+2", "+02", "02:00", "+24:00", "-9999", "+02:00:00", "UTC+2", "+ 2:00", "\u221202:00", "+0a:00"),
@@ -294,7 +294,7 @@ def test_a_zone_that_does_not_exist_is_refused(tz: str) -> None:
         cron("0 12 * * *", tz)
 
 
-@pytest.mark.parametrize(
+@in_one_test(
     ("zone", "expression", "after", "fires"),
     (
         # The clock skips 02:00 to 03:00: a single time of day fires as it jumps, and only then.
@@ -366,7 +366,7 @@ def test_a_cron_has_no_window_past_the_last_year_of_a_calendar(zone: str, after_
         assert next_fire(cron(expression, zone), after_ms) is None
 
 
-@pytest.mark.parametrize("zone", FAR_ZONES)
+@in_one_test("zone", FAR_ZONES)
 def test_a_far_window_is_found_at_once_and_on_the_zones_own_clock(zone: str) -> None:
     begun = process_time()
     fire_ms = next_fire(cron("0 30 12 15 7 * 4999", zone), ms("2027-01-01"))

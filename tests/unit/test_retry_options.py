@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from pychasqui._core.limits import MAX_U32, MAX_U64
 from pychasqui._core.retry_options import BackoffSpec, RetryOverride, make_retry_override
 from pychasqui.errors import InvalidArgument, InvalidType
+from tests.support.cases import in_one_test
 
 
 class Patience(enum.IntEnum):
@@ -93,7 +94,7 @@ def test_wrong_attempts_are_refused_with_value_and_bound(attempts: Any, error: t
 FIXED = {"kind": "fixed", "delay_ms": 5}
 
 
-@pytest.mark.parametrize(
+@in_one_test(
     ("backoff", "error", "text"),
     (
         (True, InvalidType, "a BackoffSpec or a dict, not True"),
@@ -128,7 +129,7 @@ def test_a_wrong_backoff_is_refused_by_field_value_and_bound(backoff: Any, error
         make_retry_override(None, backoff)
 
 
-@pytest.mark.parametrize(
+@in_one_test(
     ("build", "error"),
     (
         (lambda: BackoffSpec.fixed(-1), InvalidArgument),

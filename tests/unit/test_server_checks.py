@@ -7,6 +7,7 @@ import re
 import pytest
 
 from pychasqui._redis.server_checks import FIXED_IN, Risks, describe_vulnerability, read_risks
+from tests.support.cases import in_one_test
 
 SAFE = "# Memory\r\nused_memory:1000\r\nmaxmemory_policy:noeviction\r\n\r\n# Persistence\r\naof_enabled:1\r\n"
 
@@ -73,7 +74,7 @@ def test_a_version_with_a_known_hole_is_named_with_the_one_that_mends_it(
     assert re.search(said, describe_vulnerability(server, version))
 
 
-@pytest.mark.parametrize(
+@in_one_test(
     ("server", "version"),
     (
         *((server, (major, minor, mended)) for (server, major, minor), (mended, _) in FIXED_IN.items() if mended),

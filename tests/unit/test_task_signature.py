@@ -22,6 +22,7 @@ from pychasqui._tasks.signature import Signature, read_parameters
 from pychasqui._tasks.unencodable_data import find_unencodable_value
 from pychasqui._wire.msgpack import decode_data, encode_data
 from pychasqui.errors import InvalidArgument
+from tests.support.cases import in_one_test
 
 
 class Colour(enum.Enum):
@@ -195,7 +196,7 @@ class TestRefusedSignatures:
 
 
 class TestRunning:
-    @pytest.mark.parametrize(
+    @in_one_test(
         ("data", "text"),
         (
             ({"items": [{"name": "a"}, {"name": "b", "price": "secret"}]}, "$.items[1].price: Invalid decimal string"),

@@ -15,6 +15,7 @@ from pychasqui._redis.topology.cluster import read_slots
 from pychasqui._redis.topology.node_map import Address, slot_of
 from pychasqui._redis.url import CLUSTER, SENTINEL, SERVER
 from pychasqui.errors import InvalidArgument
+from tests.support.cases import in_one_test
 
 A, B = Address("10.0.0.1", 7001), Address("10.0.0.2", 7002)
 
@@ -54,7 +55,7 @@ class TestUrls:
         with pytest.raises(InvalidArgument, match="host:port is expected"):
             parse_location("redis://one,two")
 
-    @pytest.mark.parametrize(
+    @in_one_test(
         ("url", "remedy"),
         (
             ("redis+sentinel://s1", r"names no master: redis\+sentinel://HOST:26379/NAME"),
@@ -93,9 +94,7 @@ class TestNodeMap:
         assert node_map.nodes == {A, B, Address("here", 7003)}
         assert node_map.epoch == 5
 
-    @pytest.mark.parametrize(
-        "reply", (None, [], [[]], [[1, 2]], [[0, 1, [b"h"]]], [[b"x", 1, [b"h", 1]]], [[0, 1, b"h"]])
-    )
+    @in_one_test("reply", (None, [], [[]], [[1, 2]], [[0, 1, [b"h"]]], [[b"x", 1, [b"h", 1]]], [[0, 1, b"h"]]))
     def test_an_odd_reply_is_a_map_without_slots(self, reply: object) -> None:
         assert read_slots(reply, "here", 0).ranges == ()
 

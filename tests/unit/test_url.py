@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from pychasqui._redis.url import RedisUrl, Secret, read_url
 from pychasqui.errors import InvalidArgument
+from tests.support.cases import in_one_test
 
 NAMES = st.text(st.characters(codec="utf-8"), min_size=1, max_size=20)
 HOSTS = st.one_of(
@@ -62,7 +63,7 @@ def test_a_good_url_means_what_it_means_to_redis_py(url: str) -> None:
     assert as_redis_py(read_url(url)) == defaults | theirs
 
 
-@pytest.mark.parametrize(
+@in_one_test(
     "url",
     (
         "redis://h#fragment",

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from pychasqui import DecodeError, InvalidArgument, MissedFiresPolicy, RepeatPattern
 from pychasqui._core.fire_plan import RepeatSpec
 from pychasqui._wire.repeatable import decode_spec, encode_spec
+from tests.support.cases import in_one_test
 
 DATA = bytes.fromhex("81a17001")  # {"p": 1}
 every, cron = RepeatPattern.every, RepeatPattern.cron
@@ -83,7 +84,7 @@ def usual(**changes: Any) -> list[Any]:
     return list({**NAMED, **changes}.values())
 
 
-@pytest.mark.parametrize(
+@in_one_test(
     ("value", "changes"),
     (
         (USUAL, {}),
@@ -136,7 +137,7 @@ def test_bytes_in_an_old_str_are_read_if_they_are_not_text() -> None:
     assert decode_spec(raw) == spec(every(60_000), key="k")
 
 
-@pytest.mark.parametrize(
+@in_one_test(
     "value",
     (
         *(None, 5, "abc", [], {}, USUAL[:6], [*USUAL, "Skip", 0]),
