@@ -82,7 +82,10 @@ def test_every_script_is_of_some_role() -> None:
 def test_every_command_of_a_script_is_found() -> None:
     """Also one that is called by another name of redis.call, or tried first."""
     for script in every_script():
-        calls = re.findall(rb"(?<!\w)(?:call|pcall|refusal)\((?!\.\.\.)([^)]{0,30})", script.text)
+        code = re.sub(
+            rb"--[^\n]*|(?<![\w.])pcall\(\w+\)", b"", script.text
+        )  # Lua's own pcall runs a function of the script
+        calls = re.findall(rb"(?<!\w)(?:call|pcall|refusal)\((?!\.\.\.)([^)]{0,30})", code)
         assert all(re.match(rb"'[A-Z]+'", words) for words in calls), script.name
         assert all(words.count(b"'") >= 4 for words in calls if words[1:7] in (b"XGROUP", b"XINFO'")), script.name
 
