@@ -29,6 +29,7 @@ from pychasqui import (
     WrongLoop,
 )
 from pychasqui._tasks.portal import Portal, portal
+from pychasqui._tasks.portal_loop import LAST_KNOWN_PYTHON, PortalLoop
 from pychasqui.sync import SyncDeadLetters, SyncRepeatables
 from tests.support.server import RedisServer
 
@@ -289,14 +290,55 @@ def test_ctrl_c_ends_a_wait_and_the_next_call_works(redis_url: str, queue_name: 
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "1\n", "")
 
 
+def close_idle_portal() -> None:
+    portal.before_fork()
+    portal.after_fork_in_parent()
+
+
 class TestPortal:
     def test_an_idle_portal_ends_before_a_fork_and_starts_again(self, sync_queue: SyncQueue) -> None:
         sync_queue.counts()
         assert portal.is_open
-        portal.before_fork()
-        portal.after_fork_in_parent()
+        close_idle_portal()
         assert not portal.is_open
         assert sync_queue.counts().waiting == 0
+
+    @pytest.mark.parametrize(
+        ("name", "value"), (("LAST_KNOWN_PYTHON", (3, 10)), ("PRIVATE_PARTS", ("_not_there",)), (None, None))
+    )
+    def test_calls_are_tasks_where_asyncio_is_a_later_one_or_lacks_the_parts_that_a_short_cut_needs(
+        self, sync_queue: SyncQueue, monkeypatch: pytest.MonkeyPatch, name: str | None, value: object
+    ) -> None:
+        short_cuts: list[object] = []
+        run_coroutine = PortalLoop.run_coroutine
+
+        def note_and_run(loop: PortalLoop, *arguments: Any) -> Any:
+            short_cuts.append(loop)
+            return run_coroutine(loop, *arguments)
+
+        monkeypatch.setattr(PortalLoop, "run_coroutine", note_and_run)
+        if name is not None:
+            monkeypatch.setattr(f"pychasqui._tasks.portal_loop.{name}", value)
+        close_idle_portal()
+        try:
+            sync_queue.add("alone")
+            with ThreadPoolExecutor(8) as pool:
+                list(pool.map(lambda number: sync_queue.add("mail", number), range(100)))
+            assert sync_queue.counts().waiting == 101
+        finally:
+            close_idle_portal()
+        is_known = name is None and sys.version_info[:2] <= LAST_KNOWN_PYTHON
+        assert bool(short_cuts) == is_known
+
+    def test_the_running_loop_is_found_without_private_parts(self) -> None:
+        program = (
+            "import asyncio\nimport asyncio.events\ndel asyncio._get_running_loop\n"
+            "from pychasqui._tasks.portal_loop import get_loop_of_this_thread\n"
+            "async def main(): return get_loop_of_this_thread() is asyncio.get_running_loop()\n"
+            "assert asyncio.run(main())\nassert get_loop_of_this_thread() is None"
+        )
+        ended = run_program(program)
+        assert ended.returncode == 0, ended.stderr
 
     def test_a_holder_of_connections_is_closed_with_the_portal(self) -> None:
         class Holder:

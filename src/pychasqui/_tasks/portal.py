@@ -29,7 +29,7 @@ from ..embedded import supervisor  # noqa: F401  the same holds for embedded://
 from ..errors import WrongLoop
 from .deferred_signals import DeferredSignals
 from .portal_call import PortalCall
-from .portal_loop import PortalLoop
+from .portal_loop import PortalLoop, get_loop_of_this_thread
 from .wait_group import IS_SUPPORTED as HAS_WAIT_GROUPS
 from .wait_group import WaitGroup
 
@@ -116,6 +116,8 @@ class Portal:
             self._holders.add(holder)
             if self._runner is None:
                 self._runner = call
+                if not loop.can_run_coroutine:
+                    call.become_task()
                 if call.needs_task:
                     self._inbox.append(call)
                 return
@@ -254,7 +256,7 @@ class Portal:
     def _close_holders_and_loop(self) -> None:
         """Closes the holders and the loop. The lock is held, and there are no calls."""
         loop, holders = self._loop, list(self._holders)
-        if loop is None or asyncio._get_running_loop() is not None:
+        if loop is None or get_loop_of_this_thread() is not None:
             return
         self._loop = None
         self._holders.clear()
@@ -309,7 +311,7 @@ def _run_in_own_loop(make: Callable[[], Coroutine[Any, Any, T]], holder: Closabl
 
 def refuse_in_loop(blocking_call: str, instead: str) -> None:
     """Raises WrongLoop where an event loop runs: a blocking call would stop it."""
-    if asyncio._get_running_loop() is not None:  # hot: get_running_loop() raises, which takes 1 us
+    if get_loop_of_this_thread() is not None:
         raise WrongLoop(f"{blocking_call} would block the event loop that runs here: {instead}")
 
 

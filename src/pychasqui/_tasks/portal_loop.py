@@ -6,6 +6,7 @@ import asyncio
 import os
 import selectors
 import socket
+import sys
 from collections.abc import Callable, Coroutine, Generator
 from contextlib import suppress
 from contextvars import Context
@@ -14,6 +15,20 @@ from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
 MAX_SKIPS = 3
+LAST_KNOWN_PYTHON = (3, 13)  # with a later one, whose asyncio may differ, run_coroutine() is not used
+PRIVATE_PARTS = ("_run_once", "_stopping", "_thread_id")  # of asyncio's loop, which run_coroutine() uses
+
+
+def get_loop_of_this_thread() -> asyncio.AbstractEventLoop | None:
+    """Returns the loop that runs in this thread."""
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
+
+
+# hot: get_running_loop() raises where none runs, which takes 1 us
+get_loop_of_this_thread = getattr(asyncio, "_get_running_loop", get_loop_of_this_thread)
 
 
 class Ended(Generic[T]):
@@ -72,7 +87,7 @@ class PortalLoop(asyncio.SelectorEventLoop):
     """A plain selector loop; never uvloop, which cannot be run by several threads in turn."""
 
     _is_left = False
-    # asyncio's own, of all its versions
+    # asyncio's own, up to LAST_KNOWN_PYTHON
     _run_once: Callable[[], None]
     _stopping: bool
     _thread_id: int | None
@@ -81,6 +96,7 @@ class PortalLoop(asyncio.SelectorEventLoop):
         self._poller = _Poller()
         super().__init__(self._poller)
         self._on_signal = on_signal
+        self._can_run_coroutine = _is_known_asyncio(self)
         self._signals, self._signals_in = socket.socketpair()
         self._signals.setblocking(False)
         self._signals_in.setblocking(False)
@@ -101,6 +117,11 @@ class PortalLoop(asyncio.SelectorEventLoop):
         self._poller.poll_in_next_turn()
         self.call_soon(self.stop)
         self.run_forever()
+
+    @property
+    def can_run_coroutine(self) -> bool:
+        """Whether run_coroutine() works with this Python. If not, a Task and run_forever() do the same, more slowly."""
+        return self._can_run_coroutine
 
     def run_coroutine(
         self, make: Callable[[], Coroutine[Any, Any, T]], context: Context
@@ -159,3 +180,9 @@ class PortalLoop(asyncio.SelectorEventLoop):
     def __del__(self) -> None:
         if not self._is_left:
             super().__del__()
+
+
+def _is_known_asyncio(loop: PortalLoop) -> bool:
+    if sys.version_info[:2] > LAST_KNOWN_PYTHON or not hasattr(asyncio, "_set_running_loop"):
+        return False
+    return all(hasattr(loop, part) for part in PRIVATE_PARTS)
