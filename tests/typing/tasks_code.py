@@ -78,12 +78,14 @@ async def right() -> None:
     assert_type(await handle.cancel(), Literal["removed", "stopping", "unknown"])
     await send_mail.with_options(timeout=timedelta(seconds=5), expires_in=timedelta(hours=1)).enqueue("a")
     assert_type(await send_mail("a"), int)
+    assert_type(shrink(3), str)
     assert_type(shrink(3, factor=1.5), str)
     assert_type(await (await shrink.enqueue(3)).result(timeout=5), str)
     later = send_mail.with_options(delay=timedelta(hours=1), job_id="w-1")
     assert_type(await later.enqueue("a"), JobHandle[int])
     assert_type(await app.enqueue_all([send_mail.bind("a"), send_mail.bind("b")]), list[JobHandle[int]])
     assert_type(send_mail.bind("a"), BoundTask[int])
+    assert len(await app.enqueue_all([send_mail.bind("bo"), shrink.bind(3)])) == 2
     shrunk = await shrink.enqueue(3)
     assert_type(await asyncio.gather(handle.result(), shrunk.result()), tuple[int, str])
     assert_type(send_mail.handle("id"), JobHandle[int])
@@ -121,6 +123,10 @@ def wrong_synchronous(queue: SyncQueue) -> None:
     send_mail.sync.enqueue()  # type: ignore
     queue.add()  # type: ignore
     queue.add("x", attemps=3)  # type: ignore
+    app.sync.queue("mail").add()  # type: ignore
+    app.sync.queue("mail").add("x", attemps=3)  # type: ignore
+    send_mail.with_options(attempts=3).sync.enqueue(1)  # type: ignore
+    send_mail.sync.enqueue("a").result() + "b"  # type: ignore
     SyncQueue("mail", tmeout_s=3)  # type: ignore
 
 
@@ -137,6 +143,7 @@ def plain() -> None: ...
 async def wrong() -> None:
     app.every(timedelta(1))(plain)  # type: ignore
     app.every(5)  # type: ignore
+    app.cron("0 3 * * *")(plain)  # type: ignore
     app.middleware(plain)  # type: ignore
     app.lifespan(plain)  # type: ignore
     await send_mail.enqueue()  # type: ignore
@@ -151,10 +158,14 @@ async def wrong() -> None:
     send_mail.with_options(dely=timedelta(1))  # type: ignore
     send_mail.with_options(delay=5)  # type: ignore
     await send_mail.with_options(attempts=3).enqueue(1)  # type: ignore
+    await send_mail.with_options(delay=timedelta(hours=1)).enqueue("a", sbject="b")  # type: ignore
     send_mail.bind(1)  # type: ignore
     app.task(queu="x")  # type: ignore
     app.task(attempts="5")  # type: ignore
     takes_one(send_mail)  # type: ignore
+    narrow: JobHandle[int] = await shrink.enqueue(3)  # type: ignore
+    assert narrow
+    await returns_any.enqueue("3")  # type: ignore
     await returns_object.enqueue("3")  # type: ignore
     returns_object(3) + 1  # type: ignore
     App(queues={"mail": {"concurency": 5}})  # type: ignore
