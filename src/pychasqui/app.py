@@ -222,7 +222,7 @@ class App:
                 raise InvalidArgument(f"two schedules have the key {whole_key!r}: give one of them another key")
             policy = missed_fires or MissedFiresPolicy.skip()
             schedule = Schedule(task.definition, pattern, {} if data is None else data, whole_key, policy)
-            schedule.check_names()
+            schedule.check_argument_names()
             self._schedules[whole_key] = schedule
             return task
 
@@ -281,14 +281,14 @@ class App:
 
         `async with app.worker():` beside other things, or `await app.worker().run(handle_signals=True)`.
         """
-        wanted = None if queues is None else [checks.check_queue_name(name) for name in queues]
+        names = None if queues is None else [checks.check_queue_name(name) for name in queues]
         plan = CrewPlan(
             load=self.load_parts,
             make_queue=self._make_queue,
             queue_options=self._queue_options,
             redis_url=self._redis_url,
             threads=self._threads,
-            wanted=wanted,
+            queue_names=names,
         )
         return Crew(plan.open_workers)
 

@@ -52,6 +52,6 @@ def test_the_loop_of_a_worker_that_runs_nothing_is_asked_rarely(
 
     watch = LoopWatch("w", holdings, call_in_worker_loop=answer)
     for _ in range(40):
-        watch.look()
+        watch.check_loop()
         clock.now += 0.25
     assert len(asked) == asks

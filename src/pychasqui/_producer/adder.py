@@ -182,11 +182,11 @@ class Adder:
             session.transactions.watch(batch.deadline, self._send_gathered)
             return
         elif batch.options is None:
-            head = (batch.slot, batch.number, batch.max_stream_len, batch.needed)
+            head = (batch.slot, batch.number, batch.max_stream_len, batch.room_for)
             session.add(*head, batch.envelopes, batch.names)
         else:
-            needed = batch.needed if batch.is_bulk else 0  # single adds are each for themselves
-            head = (batch.slot, batch.number, batch.max_stream_len, needed)
+            room_for = batch.room_for if batch.is_bulk else 0  # single adds are each for themselves
+            head = (batch.slot, batch.number, batch.max_stream_len, room_for)
             session.add_with_options(*head, batch.envelopes, batch.names, batch.ids, batch.options)
         session.expect(batch.deadline, partial(self._handle_reply, batch))
         if batch.is_large:
@@ -268,21 +268,21 @@ class Adder:
             try:
                 await self._add_broker.connect(min(batch.deadline for batch in self._unanswered_batches()))
             except ConnectionLost as error:
-                self._fail_overdue_batches(error, by=asyncio.get_running_loop().time())
+                self._fail_overdue_batches(error, due_by=asyncio.get_running_loop().time())
             except ChasquiError as error:  # waiting would not help
                 self._fail_overdue_batches(error)
             else:
                 no_answer = ConnectionLost("the server did not answer in time")
-                self._fail_overdue_batches(self._refusal or no_answer, by=asyncio.get_running_loop().time())
+                self._fail_overdue_batches(self._refusal or no_answer, due_by=asyncio.get_running_loop().time())
                 self._refusal = None
                 again, self._stuck = sorted(self._stuck, key=lambda batch: batch.number), []
                 for batch in again:
                     self._send_batch(batch)
             self._send_gathered()
 
-    def _fail_overdue_batches(self, error: ChasquiError, by: float = float("inf")) -> None:
-        """Give up on what is not on its way and has a deadline up to `by`."""
-        late = [batch for batch in self._unanswered_batches() if batch not in self._sent and batch.deadline <= by]
+    def _fail_overdue_batches(self, error: ChasquiError, due_by: float = float("inf")) -> None:
+        """Give up on what is not on its way and has a deadline up to `due_by`."""
+        late = [batch for batch in self._unanswered_batches() if batch not in self._sent and batch.deadline <= due_by]
         for batch in late:
             if batch in self._stuck:
                 self._stuck.remove(batch)

@@ -84,24 +84,26 @@ class Sender:
     async def _send_traced(self, tracing: Tracing, encoded: EncodedJob, wait_replicas: int) -> str:
         sent_jobs = SentJobs([encoded.id], [encoded.name], due=encoded.options.due)
         with tracing.sending(self._origin, sent_jobs) as extras:
-            (envelope,) = self._encoder.append_extras([encoded.envelope], extras, have_own=encoded.has_extras)
+            (envelope,) = self._encoder.append_extras([encoded.envelope], extras, have_extras=encoded.has_extras)
             if wait_replicas:
                 return await self._send_and_wait_for_replicas(envelope, encoded, wait_replicas)
             return await self._adder.add(self._loop, envelope, encoded.name, encoded.id, encoded.options)
 
-    async def send_bulk(self, encoded: JobBatch, given: list[Mapping[str, Any]], wait_replicas: int) -> list[Job]:
+    async def send_bulk(self, encoded: JobBatch, jobs: list[Mapping[str, Any]], wait_replicas: int) -> list[Job]:
         with self._count_bulk_in_flight():
-            if self._tracing is None or not given:
-                return await self._add_in_batches(encoded, given, wait_replicas)
+            if self._tracing is None or not jobs:
+                return await self._add_in_batches(encoded, jobs, wait_replicas)
             with self._tracing.sending(self._origin, SentJobs(encoded.ids, encoded.names, is_bulk=True)) as extras:
-                encoded.envelopes = self._encoder.append_extras(encoded.envelopes, extras, have_own=encoded.has_extras)
-                return await self._add_in_batches(encoded, given, wait_replicas)
+                encoded.envelopes = self._encoder.append_extras(
+                    encoded.envelopes, extras, have_extras=encoded.has_extras
+                )
+                return await self._add_in_batches(encoded, jobs, wait_replicas)
 
-    async def _add_in_batches(self, encoded: JobBatch, given: list[Mapping[str, Any]], wait_replicas: int) -> list[Job]:
+    async def _add_in_batches(self, encoded: JobBatch, jobs: list[Mapping[str, Any]], wait_replicas: int) -> list[Job]:
         batches = encoded.cut_into_batches()
         room_for = encoded.count_due_now() if self._max_stream_len else 0
         answers = await self._start_batches(batches, room_for, wait_replicas)
-        added = make_added_jobs(encoded, given, self._queue)  # hot: built while Redis works
+        added = make_added_jobs(encoded, jobs, self._queue)  # hot: built while Redis works
         # hot: there is nearly always one; gather takes 20 us
         results = (
             [await _await_answer(answers[0])]

@@ -8,7 +8,7 @@ from .._core.limits import MOVED_BYTES
 from .._wire.entry import entry_sort_key
 from . import scripts
 from .calls import RedisCalls
-from .replies import QueueFlags, as_bytes, as_text, read_count, reads_reply
+from .replies import QueueFlags, as_bytes, as_text, raises_reply_error, read_count
 
 NOTES_KEPT_MS = 7 * 24 * 3600 * 1000  # of jobs that no worker takes
 MAX_NOTES = 5000  # of 40 bytes; of longer ones fewer
@@ -69,7 +69,7 @@ class CancelCalls(RedisCalls):
         )
 
 
-@reads_reply
+@raises_reply_error
 def _read_cancel_answer(reply: Any) -> CancelAnswer:
     word, name = reply
     if word not in (b"removed", b"stopping", b"unknown"):
@@ -77,7 +77,7 @@ def _read_cancel_answer(reply: Any) -> CancelAnswer:
     return CancelAnswer(as_text(word), as_text(name))
 
 
-@reads_reply
+@raises_reply_error
 def _read_cancellation_notes(reply: Any) -> Cancellations:
     pairs = list(zip(reply[::2], reply[1::2], strict=True))
     by_id = {

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from typing import Any, NamedTuple
 
-from .replies import as_bytes, as_delivery_count, as_int, as_list, reads_reply
+from .replies import as_bytes, as_delivery_count, as_int, as_list, raises_reply_error
 
 
-@reads_reply
+@raises_reply_error
 def read_ackdel_codes(reply: Any, count: int) -> list[int]:
     """Returns one code for each entry of an XACKDEL."""
     if len(as_list(reply)) != count:
@@ -16,13 +16,13 @@ def read_ackdel_codes(reply: Any, count: int) -> list[int]:
     return list(reply)
 
 
-@reads_reply
+@raises_reply_error
 def read_stored_bytes(reply: Any) -> bytes | None:
     """Returns a stored string."""
     return None if reply is None else as_bytes(reply)
 
 
-@reads_reply
+@raises_reply_error
 def read_stored_bytes_list(reply: Any, count: int) -> list[bytes | None]:
     """Stored strings, None where there is none."""
     if len(as_list(reply)) != count:
@@ -30,7 +30,7 @@ def read_stored_bytes_list(reply: Any, count: int) -> list[bytes | None]:
     return [None if one is None else as_bytes(one) for one in reply]
 
 
-@reads_reply
+@raises_reply_error
 def read_members_with_scores(reply: Any) -> list[tuple[bytes, float]]:
     """Returns members of a sorted set with their scores: pairs under RESP3, one after the other under RESP2."""
     if as_list(reply) and isinstance(reply[0], list):
@@ -38,25 +38,25 @@ def read_members_with_scores(reply: Any) -> list[tuple[bytes, float]]:
     return [(as_bytes(member), float(score)) for member, score in zip(reply[::2], reply[1::2], strict=True)]
 
 
-@reads_reply
+@raises_reply_error
 def read_score(reply: Any) -> float | None:
     return None if reply is None else float(reply)
 
 
-@reads_reply
+@raises_reply_error
 def read_time_ms(reply: Any) -> int:
     seconds, micros = reply
     return int(seconds) * 1000 + int(micros) // 1000
 
 
-@reads_reply
+@raises_reply_error
 def read_last_pending_id(reply: Any) -> bytes | None:
     """Returns the last entry that is pending for any consumer, from XPENDING's summary."""
     _, _, last, _ = reply
     return None if last is None else as_bytes(last)
 
 
-@reads_reply
+@raises_reply_error
 def read_pending_count_by_consumer(reply: Any) -> dict[bytes, int]:
     """Returns how many entries each consumer holds, from XPENDING's summary."""
     _, _, _, holders = reply
@@ -72,7 +72,7 @@ class PendingEntry(NamedTuple):
     deliveries: int
 
 
-@reads_reply
+@raises_reply_error
 def read_pending_entries(reply: Any) -> list[PendingEntry]:
     return [
         PendingEntry(as_bytes(entry_id), as_bytes(consumer), as_int(idle_ms), as_delivery_count(deliveries))
@@ -80,14 +80,14 @@ def read_pending_entries(reply: Any) -> list[PendingEntry]:
     ]
 
 
-@reads_reply
+@raises_reply_error
 def read_last_delivered_ids(reply: Any) -> dict[bytes, bytes]:
     """Returns the last delivered id of each group, from XINFO GROUPS."""
     groups = map(_as_field_map, as_list(reply))
     return {as_bytes(group[b"name"]): as_bytes(group[b"last-delivered-id"]) for group in groups}
 
 
-@reads_reply
+@raises_reply_error
 def read_group_lag(reply: Any, group: bytes) -> int | None:
     """Returns how many entries a group has not read yet, from XINFO GROUPS; None if the server does not know."""
     for fields in map(_as_field_map, as_list(reply)):
@@ -96,19 +96,19 @@ def read_group_lag(reply: Any, group: bytes) -> int | None:
     return None
 
 
-@reads_reply
+@raises_reply_error
 def read_scan_page(reply: Any) -> tuple[bytes, list[bytes]]:
     cursor, keys = reply
     return as_bytes(cursor), as_list(keys)
 
 
-@reads_reply
+@raises_reply_error
 def read_newest_id(reply: Any) -> str:
     """Returns the id of the one entry of an XREVRANGE; "0-0" if there is none."""
     return as_bytes(reply[0][0]).decode() if as_list(reply) else "0-0"
 
 
-@reads_reply
+@raises_reply_error
 def read_idle_ms_by_consumer(reply: Any) -> dict[bytes, int]:
     """Returns how many ms ago each consumer was last seen, from XINFO CONSUMERS."""
     return {as_bytes(fields[b"name"]): as_int(fields[b"idle"]) for fields in map(_as_field_map, as_list(reply))}
@@ -122,7 +122,7 @@ class ConsumerState(NamedTuple):
     idle_ms: int  # since it was last seen
 
 
-@reads_reply
+@raises_reply_error
 def read_consumer_states(reply: Any) -> list[ConsumerState]:
     """Returns the consumers of an XINFO CONSUMERS."""
     return [
@@ -133,7 +133,7 @@ def read_consumer_states(reply: Any) -> list[ConsumerState]:
     ]
 
 
-@reads_reply
+@raises_reply_error
 def read_pending_count(reply: Any) -> int:
     """Returns how many entries are pending, from XPENDING's summary."""
     return as_int(as_list(reply)[0])

@@ -69,7 +69,7 @@ def check_provider(provider: Any) -> None:
         )
 
 
-async def ask_provider(provider: CredentialProvider, address: str | None, shown: object) -> Login:
+async def ask_provider(provider: CredentialProvider, address: str | None, printable_address: object) -> Login:
     """Returns what the provider answers. Waits for it, as long as the caller does, up to PROVIDER_TIMEOUT_S."""
     bound = asyncio.timeout(PROVIDER_TIMEOUT_S)
     try:
@@ -78,8 +78,8 @@ async def ask_provider(provider: CredentialProvider, address: str | None, shown:
     except Exception as error:
         is_late = isinstance(error, TimeoutError) and bound.expired()
         why = f"has not answered within {PROVIDER_TIMEOUT_S:g} s" if is_late else f"failed: {type(error).__name__}"
-        raise RefusedCredentials(f"the credential provider for {shown} {why}") from error
-    return _read_login(answer, shown)
+        raise RefusedCredentials(f"the credential provider for {printable_address} {why}") from error
+    return _read_login(answer, printable_address)
 
 
 async def keep_authenticated(socket: Socket, ask: Callable[[], Awaitable[Login]], lasts_s: float | None) -> None:
@@ -175,7 +175,7 @@ async def _call_in_thread(call: Callable[[], Any]) -> Any:
     return await answered
 
 
-def _read_login(answer: Any, shown: object) -> Login:
+def _read_login(answer: Any, printable_address: object) -> Login:
     """Reads what a provider has returned. No error shows any of it."""
     words = answer if isinstance(answer, (tuple, list)) else ()
     username, password, lasts_s = (None, *words, None) if len(words) == 1 else (*words, None, None, None)[:3]
@@ -183,7 +183,7 @@ def _read_login(answer: Any, shown: object) -> Login:
     is_time = lasts_s is None or (isinstance(lasts_s, (int, float)) and 0 <= lasts_s <= LONGEST_S)
     if not 1 <= len(words) <= 3 or not has_texts or not is_time:
         raise AuthenticationFailed(
-            f"the credential provider for {shown} must return (username, password), or (username, password, for how "
-            "many seconds they last)"
+            f"the credential provider for {printable_address} must return (username, password), or (username, "
+            "password, for how many seconds they last)"
         )
     return Login(username, None if password is None else Secret(password), lasts_s)

@@ -10,10 +10,10 @@ from . import scripts
 from .calls import RedisCalls
 from .command_replies import read_newest_id
 from .keys import Keys
-from .replies import Entry, read_count, read_moved, read_range, reads_replies
+from .replies import Entry, methods_raise_reply_error, read_count, read_moved, read_range
 
 
-@reads_replies
+@methods_raise_reply_error
 class DlqBroker:
     """The conversation about one queue's dead letters, over a broker's connection."""
 

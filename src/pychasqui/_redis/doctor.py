@@ -14,7 +14,7 @@ from .broker import Broker
 from .command_replies import ConsumerState, decode_info_text, read_consumer_states, read_last_delivered_ids
 from .error_actions import ErrorAction, action_for
 from .keys import Keys
-from .replies import read_count, reads_replies
+from .replies import methods_raise_reply_error, read_count
 
 INFO_SECTIONS = ("server", "memory", "persistence", "stats", "replication", "clients")
 KEY_TYPES = {
@@ -60,7 +60,7 @@ class ClusterHealth:
     open_slots: list[str]  # half-migrated, each with where it is and where it goes
 
 
-@reads_replies
+@methods_raise_reply_error
 class DoctorBroker:
     """The questions that `chasqui doctor` asks."""
 

@@ -7,10 +7,10 @@ from ..errors import ReplyError
 from .calls import RedisCalls
 from .command_replies import read_newest_id
 from .keys import Keys
-from .replies import Entry, read_entries, read_range, reads_replies
+from .replies import Entry, methods_raise_reply_error, read_entries, read_range
 
 
-@reads_replies
+@methods_raise_reply_error
 class EventsBroker:
     """The conversation about one queue's events, over a connection that a blocked read may hold up."""
 

@@ -20,7 +20,7 @@ HANDSHAKE_TIMEOUT_S = 5.0
 _WRITE_PROBE = ("EVAL", "#!lua\nreturn 0", 0)
 
 
-async def shake_hands(socket: Socket, endpoint: Endpoint, login: Login, shown: str) -> Dialect:
+async def shake_hands(socket: Socket, endpoint: Endpoint, login: Login, printable_url: str) -> Dialect:
     """Sends AUTH, HELLO and SELECT in one write. AUTH is separate: a server without a password must refuse one."""
     hello = ["HELLO", endpoint.protocol]
     if endpoint.client_name:
@@ -39,7 +39,7 @@ async def shake_hands(socket: Socket, endpoint: Endpoint, login: Login, shown: s
         if words is hello and not isinstance(greeting, BaseException):
             continue
         if isinstance(reply, ReplyError):
-            _raise_handshake_error(words, reply, endpoint, shown)
+            _raise_handshake_error(words, reply, endpoint, printable_url)
         elif isinstance(reply, BaseException):
             raise reply
     return read_dialect(greeting)
@@ -79,22 +79,25 @@ async def _check_accepts_writes(socket: Socket) -> None:
             raise
 
 
-def _raise_handshake_error(words: list[Any], reply: ReplyError, endpoint: Endpoint, shown: str) -> NoReturn:
+def _raise_handshake_error(words: list[Any], reply: ReplyError, endpoint: Endpoint, printable_url: str) -> NoReturn:
     """Raises an error that says what to change. Never shows what was sent, because that contains secrets."""
     if reply.code == "NOAUTH" and words[0] != "AUTH":
         way = "in redis_url, as redis://:PASSWORD@host or redis://USER:PASSWORD@host, or by credential_provider"
-        raise AuthenticationFailed(f"{shown} wants a password: give it {way} ({reply})") from None
+        raise AuthenticationFailed(f"{printable_url} wants a password: give it {way} ({reply})") from None
     if words[0] == "SELECT" and reply.code == "NOPERM":
-        raise AuthenticationFailed(f"{shown} refuses SELECT, which a database other than 0 needs: {reply}") from None
+        raise AuthenticationFailed(
+            f"{printable_url} refuses SELECT, which a database other than 0 needs: {reply}"
+        ) from None
     if words[0] == "AUTH" or reply.code in ("NOAUTH", "WRONGPASS", "NOPERM"):
         refused = AuthenticationFailed if endpoint.credential_provider is None else RefusedCredentials
-        raise refused(f"{shown} refused the credentials: {_hide_quoted_password(reply)}") from None
+        raise refused(f"{printable_url} refused the credentials: {_hide_quoted_password(reply)}") from None
     if words[0] == "SELECT" and "cluster mode" in str(reply):
         raise RedisTrouble(
-            f"{shown} is a node of a cluster, and a cluster has no databases but 0: remove the number from redis_url"
+            f"{printable_url} is a node of a cluster, and a cluster has no databases but 0: remove the number from "
+            "redis_url"
         ) from None
     if words[0] == "HELLO" and is_command_refused(reply):
-        raise NotRedis(f"{shown} knows neither HELLO nor INFO: {reply}") from None
+        raise NotRedis(f"{printable_url} knows neither HELLO nor INFO: {reply}") from None
     raise reply
 
 

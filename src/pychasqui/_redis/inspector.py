@@ -29,7 +29,7 @@ from .command_replies import (
 )
 from .error_actions import ErrorAction, action_for
 from .keys import Keys
-from .replies import Entry, read_count, read_range, reads_replies
+from .replies import Entry, methods_raise_reply_error, read_count, read_range
 
 PURGED_A_CALL = 500
 KEYS_A_CALL = 500
@@ -59,7 +59,7 @@ class Pending(NamedTuple):
     deliveries: int
 
 
-@reads_replies
+@methods_raise_reply_error
 class InspectorBroker:
     """The conversation about one queue and one group of its consumers, over a broker's connection."""
 
@@ -105,8 +105,8 @@ class InspectorBroker:
         held = read_pending_entries(
             await self._call_or_none_without_group("XPENDING", self._keys.stream, self._group, start, "+", count) or []
         )
-        entries = await self._read_entries_of([hold.entry_id for hold in held])
-        return [(hold.entry_id.decode(), _to_pending(hold, entries.get(hold.entry_id))) for hold in held]
+        entries = await self._read_entries_of([pending.entry_id for pending in held])
+        return [(pending.entry_id.decode(), _to_pending(pending, entries.get(pending.entry_id))) for pending in held]
 
     async def _read_entries_of(self, ids: list[bytes]) -> dict[bytes, Entry]:
         """Returns the entries that exist. Nearly always nothing lies between held ones, and one range has them all."""
@@ -273,5 +273,5 @@ class InspectorBroker:
             raise
 
 
-def _to_pending(hold: PendingEntry, entry: Entry | None) -> Pending:
-    return Pending(entry, hold.consumer.decode("utf-8", "replace"), hold.idle_ms, hold.deliveries)
+def _to_pending(pending: PendingEntry, entry: Entry | None) -> Pending:
+    return Pending(entry, pending.consumer.decode("utf-8", "replace"), pending.idle_ms, pending.deliveries)

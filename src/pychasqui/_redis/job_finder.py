@@ -12,7 +12,7 @@ from .._wire.lenient import read_entry_id
 from ..errors import DecodeError
 from .broker import Broker
 from .keys import Keys
-from .replies import Entry, read_range, reads_replies
+from .replies import Entry, methods_raise_reply_error, read_range
 
 FIRST_PAGE = 25  # later pages are up to GROWTH times as long as the last one, depending on the size of its entries
 GROWTH = 10  # a bulk of thousands is read in few trips, and a job that was added alone in one short one
@@ -34,7 +34,7 @@ PAGE_BYTES = 512 * 1024  # about how much one call reads
 Match = Callable[[list[Entry]], Entry | None]  # finds the entry of a job on a page
 
 
-@reads_replies
+@methods_raise_reply_error
 class JobFinderBroker:
     """Reads pieces of a queue's streams: from an id onwards, or from an id back to older entries."""
 
@@ -133,15 +133,15 @@ async def find_entry_in_pages(pages: AsyncIterator[list[Entry]], match: Match) -
 
 
 async def count_entries_before(
-    pages: AsyncIterator[list[Entry]], is_there: Callable[[tuple[int, int]], bool]
+    pages: AsyncIterator[list[Entry]], is_reached: Callable[[tuple[int, int]], bool]
 ) -> tuple[int, bool]:
-    """Counts the entries before the one that `is_there`; and whether it was reached."""
+    """Counts the entries before the first whose id `is_reached` accepts; and whether there is one."""
     count = 0
     async for page in pages:
-        if not is_there(read_entry_id(page[-1][0])):
+        if not is_reached(read_entry_id(page[-1][0])):
             count += len(page)
             continue
-        return count + next(place for place, entry in enumerate(page) if is_there(read_entry_id(entry[0]))), True
+        return count + next(place for place, entry in enumerate(page) if is_reached(read_entry_id(entry[0]))), True
     return count, False
 
 

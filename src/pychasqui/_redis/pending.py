@@ -50,9 +50,9 @@ class PendingCalls(LeaseCalls):
             await self.run_script(scripts.CLAIM_IDLE, keys, (group, consumer, min_idle_ms, count, *bounds))
         )
 
-    async def count_delivery(self, group: str, consumer: str, seen: list[tuple[bytes, int]]) -> None:
+    async def count_delivery(self, group: str, consumer: str, entries: list[tuple[bytes, int]]) -> None:
         """Counts one more delivery of entries of this consumer, each with the delivery that was seen."""
-        arguments = (word for entry in seen for word in entry)
+        arguments = (word for entry in entries for word in entry)
         await self.run_script(scripts.COUNT_DELIVERY, (self._keys.stream,), (group, consumer, *arguments))
 
     async def release_entries(self, group: str, consumer: str, held: list[tuple[bytes, int]]) -> int:

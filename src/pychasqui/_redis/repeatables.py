@@ -13,7 +13,7 @@ from ..errors import ReplyError
 from . import scripts
 from .broker import Broker
 from .keys import Keys
-from .replies import OtherLeader, reads_replies
+from .replies import OtherLeader, methods_raise_reply_error
 
 # A spec holds a payload, which is bounded, a name, and a pattern of some text.
 MAX_SPEC_BYTES = 2 * 1024 * 1024
@@ -71,7 +71,7 @@ class StoredRepeatable(NamedTuple):
     is_paused: bool
 
 
-@reads_replies
+@methods_raise_reply_error
 class RepeatablesBroker:
     """The conversation about one queue's repeatables, over a broker's connection."""
 

@@ -21,7 +21,7 @@ C = TypeVar("C")
 UNREADABLE = (TypeError, ValueError, LookupError, AttributeError, OverflowError)
 
 
-def reads_reply(read: Callable[P, T]) -> Callable[P, T]:
+def raises_reply_error(read: Callable[P, T]) -> Callable[P, T]:
     """For a function of a reply: what cannot be read is a ReplyError."""
 
     @wraps(read)
@@ -38,7 +38,7 @@ def _make_unreadable_error(expected: str, reply: object) -> ReplyError:
     return ReplyError(f"UNREADABLE the server's reply is no {expected}: {reply!r:.100}")
 
 
-def reads_replies(broker: type[C]) -> type[C]:
+def methods_raise_reply_error(broker: type[C]) -> type[C]:
     """For a broker of which nothing is hot: what one of its methods cannot read in a reply is a ReplyError, too."""
     for name, method in list(vars(broker).items()):
         if iscoroutinefunction(method):
@@ -63,7 +63,7 @@ def read_entries(reply: Any) -> list[Entry]:
     """Returns the entries of an XREADGROUP or XREAD on one stream; the reply is None or empty if there are none."""
     if not reply:
         return []
-    try:  # hot: without reads_reply, because a job that is alone waits for this
+    try:  # hot: without raises_reply_error, because a job that is alone waits for this
         if isinstance(reply, dict):
             (entries,) = reply.values()
         else:
@@ -73,7 +73,7 @@ def read_entries(reply: Any) -> list[Entry]:
         raise _make_unreadable_error("entries", reply) from None
 
 
-@reads_reply
+@raises_reply_error
 def read_range(reply: Any) -> list[Entry]:
     """Returns the entries of an XRANGE."""
     return as_entries(reply)
@@ -104,12 +104,12 @@ class ClaimedEntry(NamedTuple):
     size: int = 0  # of one that is too large
 
 
-@reads_reply
+@raises_reply_error
 def read_claimed_entries(reply: Any) -> list[ClaimedEntry]:
     return [_read_claimed_entry(entry_id, fields, deliveries) for entry_id, fields, deliveries in as_list(reply)]
 
 
-@reads_reply
+@raises_reply_error
 def read_new_entries(reply: Any) -> list[ClaimedEntry]:
     """Returns the entries of read.lua: no consumer has had them before."""
     return [_read_claimed_entry(entry_id, fields, 0) for entry_id, fields in as_list(reply)]
@@ -145,7 +145,7 @@ class OtherLeader(NamedTuple):
         return OtherLeader(as_bytes(name)[:100].decode("utf-8", "backslashreplace"), bool(was_cut), as_int(overdue_ms))
 
 
-@reads_reply
+@raises_reply_error
 def read_promotion(reply: Any) -> Promotion:
     leads, promoted, set_aside, next_due_ms, *rest = reply
     counts = (as_int(promoted), as_int(set_aside), as_int(next_due_ms))
@@ -171,7 +171,7 @@ class SettledJobs(NamedTuple):
     refused_events: int = 0
 
 
-@reads_reply
+@raises_reply_error
 def read_settled(reply: Any, jobs: int) -> SettledJobs:
     answers, refusal, refused_events = reply
     if len(as_bytes(answers)) != jobs or answers.strip(b"01xc"):
@@ -186,7 +186,7 @@ class MovedCount(NamedTuple):
     refusal: str
 
 
-@reads_reply
+@raises_reply_error
 def read_moved(reply: Any) -> MovedCount:
     count, refusal = reply
     return MovedCount(as_int(count), as_text(refusal))
@@ -199,7 +199,7 @@ class ReleasedEntries(NamedTuple):
     looked_at: int  # how many of the entries, from the first on
 
 
-@reads_reply
+@raises_reply_error
 def read_released(reply: Any) -> ReleasedEntries:
     released, looked_at = reply
     if as_int(looked_at) < 1:
@@ -215,18 +215,18 @@ class FoundFlags(NamedTuple):
     refusal: str
 
 
-@reads_reply
+@raises_reply_error
 def read_found(reply: Any) -> FoundFlags:
     each, refusal = reply
     return FoundFlags(read_flags(each), as_text(refusal))
 
 
-@reads_reply
+@raises_reply_error
 def read_flags(reply: Any) -> list[bool]:
     return [bool(as_int(one)) for one in as_list(reply)]
 
 
-@reads_reply
+@raises_reply_error
 def read_count(reply: Any) -> int:
     return as_int(reply)
 
@@ -238,7 +238,7 @@ class OtherClaim(NamedTuple):
     left_ms: int  # how long to wait for its end; 0: there is no other
 
 
-@reads_reply
+@raises_reply_error
 def read_claim(reply: Any) -> OtherClaim:
     lease, left_ms = as_list(reply)
     return OtherClaim(as_int(lease), as_int(left_ms))
@@ -260,7 +260,7 @@ class RenewalResult(NamedTuple):
     lost: list[bytes]  # entries that are no longer this worker's by the delivery that it knows
 
 
-@reads_reply
+@raises_reply_error
 def read_renewed(reply: Any) -> RenewalResult:
     is_paused, has_cancellations, living, over, lost = as_list(reply)
     is_known = as_int(is_paused) >= 0 and as_int(has_cancellations) >= 0
@@ -268,7 +268,7 @@ def read_renewed(reply: Any) -> RenewalResult:
     return RenewalResult(flags, as_int(living), as_int(over), read_ids(lost))
 
 
-@reads_reply
+@raises_reply_error
 def read_ids(reply: Any) -> list[bytes]:
     return [as_bytes(entry_id) for entry_id in as_list(reply)]
 

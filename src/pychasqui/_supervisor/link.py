@@ -57,10 +57,10 @@ class SupervisorLink:
     def start_watching(self) -> None:
         threading.Thread(target=self._watch_supervisor, name="chasqui supervisor link", daemon=True).start()
 
-    def call_at_supervisor_end(self, end: Callable[[], None], within_s: float) -> None:
-        """Has `end` called in the thread when the supervisor has ended. A process that still runs `within_s` later is
-        ended at once, as is one that has not come to this call."""
-        self._end, self._end_within_s = end, within_s
+    def call_at_supervisor_end(self, on_end: Callable[[], None], within_s: float) -> None:
+        """Has `on_end` called in the thread when the supervisor has ended. A process that still runs `within_s` later
+        is ended at once, as is one that has not come to this call."""
+        self._end, self._end_within_s = on_end, within_s
 
     def _watch_supervisor(self) -> None:
         while not self._has_supervisor_ended(ALIVE_EVERY_S):

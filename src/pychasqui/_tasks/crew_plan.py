@@ -48,14 +48,14 @@ class CrewPlan:
         queue_options: AppQueueOptions,
         redis_url: str | None,
         threads: int,
-        wanted: Sequence[str] | None,
+        queue_names: Sequence[str] | None,
     ) -> None:
         self._load = load
         self._make_queue = make_queue
         self._options = queue_options
         self._redis_url = redis_url
         self._threads = threads
-        self._wanted = wanted
+        self._queue_names = queue_names
 
     @asynccontextmanager
     async def open_workers(self) -> AsyncIterator[list[Worker]]:
@@ -104,7 +104,7 @@ class CrewPlan:
 
     def _choose_queue_names(self, parts: AppParts) -> list[str]:
         known = sorted({*(definition.queue for definition in parts.definitions), *self._options.by_queue})
-        return known if self._wanted is None else list(dict.fromkeys(self._wanted))
+        return known if self._queue_names is None else list(dict.fromkeys(self._queue_names))
 
     def _make_worker(
         self,

@@ -18,7 +18,7 @@ from ..errors import InvalidArgument, InvalidType
 from ..queue import Queue
 from ..repeatables import Repeatable
 from .definition import TaskDefinition, merge_call_options
-from .signature import check_names
+from .signature import check_argument_names
 
 log = logging.getLogger("chasqui.app")
 
@@ -42,13 +42,13 @@ class Schedule:
         except InvalidArgument as error:
             raise InvalidArgument(f"the schedule {self.key!r}: {error}") from None
 
-    def check_names(self) -> None:
+    def check_argument_names(self) -> None:
         """Refuses data that names no parameter, or leaves one out. Its types are known when a worker starts."""
         if not isinstance(self.given, Mapping):
             kind = type(self.given).__name__
             raise InvalidType(f"the schedule {self.key!r}: data must be a dict of arguments by name, not {kind}")
         try:
-            check_names(self.definition.name, self.definition.parameters, self.given)
+            check_argument_names(self.definition.name, self.definition.parameters, self.given)
         except InvalidArgument as error:
             raise InvalidArgument(f"the schedule {self.key!r}: {error}") from None
 

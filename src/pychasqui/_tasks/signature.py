@@ -69,7 +69,7 @@ def read_parameters(task_name: str, function: Callable[..., Any], is_injected: C
     return Parameters(own, injected, are_positional, tuple(one.name for one in others) if is_in_order else None)
 
 
-def check_names(task_name: str, parameters: Parameters, given: Mapping[str, Any]) -> None:
+def check_argument_names(task_name: str, parameters: Parameters, given: Mapping[str, Any]) -> None:
     """Refuses names that no parameter has, and parameters without a value. It needs no annotations."""
     for name in given:
         if not any(one.name == name for one in parameters.all):
@@ -141,7 +141,7 @@ class Signature:
 
     def pack_by_name(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """pack() for values by name, those of positional-only parameters too; also checks that they can be encoded."""
-        check_names(self._task_name, self._parameters, given)
+        check_argument_names(self._task_name, self._parameters, given)
         data = self._to_wire(dict(given))
         try:
             self._check(data)

@@ -93,7 +93,7 @@ def _encode_unusual(data: Any) -> bytes:
 _Path = tuple[Any, object] | None
 
 
-def _to_plain(value: Any, path: _Path, holders: tuple[int, ...]) -> Any:
+def _to_plain(value: Any, path: _Path, containers: tuple[int, ...]) -> Any:
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, str):
@@ -107,20 +107,20 @@ def _to_plain(value: Any, path: _Path, holders: tuple[int, ...]) -> Any:
     # msgpack-python's own ExtType is a tuple, but would not be written as one.
     if not isinstance(value, (dict, list, tuple)) or type(value).__module__.partition(".")[0] == "msgpack":
         _refuse(path, f"is a {type(value).__qualname__}, which MessagePack cannot hold")
-    if id(value) in holders:
+    if id(value) in containers:
         _refuse(path, "contains itself")
-    if len(holders) == MAX_DEPTH:
+    if len(containers) == MAX_DEPTH:
         _refuse(path, f"is nested deeper than {MAX_DEPTH} levels")
-    holders = (*holders, id(value))
+    containers = (*containers, id(value))
     # Loops, because a comprehension would take a second frame for each level.
     if isinstance(value, dict):
         entries = {}
         for key, item in value.items():
-            entries[_to_plain_key(key, path, holders)] = _to_plain(item, (path, key), holders)
+            entries[_to_plain_key(key, path, containers)] = _to_plain(item, (path, key), containers)
         return entries
     items = []
     for index, item in enumerate(value):
-        items.append(_to_plain(item, (path, index), holders))
+        items.append(_to_plain(item, (path, index), containers))
     return items
 
 
@@ -140,9 +140,9 @@ def _to_plain_int(value: int, path: _Path) -> int:
     return number
 
 
-def _to_plain_key(key: Any, path: _Path, holders: tuple[int, ...]) -> Any:
+def _to_plain_key(key: Any, path: _Path, containers: tuple[int, ...]) -> Any:
     try:
-        plain = _to_plain(key, None, holders)
+        plain = _to_plain(key, None, containers)
     except UnsupportedData as refusal:
         _refuse(path, f"has the key {key!a:.80}, which{str(refusal).removeprefix('data')}")
     return _hashable(plain)

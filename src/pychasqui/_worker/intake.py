@@ -143,11 +143,11 @@ class Intake:
             self._arrived = None
 
     def adopt_unknown_entries(
-        self, page: list[ClaimedEntry], known: set[bytes], asked: ReadSnapshot
+        self, page: list[ClaimedEntry], known: set[bytes], snapshot: ReadSnapshot
     ) -> list[ClaimedEntry] | None:
         """Takes in and returns the entries of a pending page that are not known; None if the page is stale."""
         with self._recovery.lock:
-            if self._is_stale(asked):
+            if self._is_stale(snapshot):
                 return None
             held = self._holdings.held_delivery_numbers()
             lost = [entry for entry in page if entry.id not in held and entry.id not in known]
@@ -173,15 +173,15 @@ class Intake:
         """Returns the state to compare with when the entries come; taken before they are asked for."""
         return ReadSnapshot(self._lease.lapses, self._recovery.report_number())
 
-    def _is_stale(self, asked: ReadSnapshot) -> bool:
+    def _is_stale(self, snapshot: ReadSnapshot) -> bool:
         """Whether other workers may have taken the entries that were asked for. Those still ours become orphans.
 
         Either the lease was over since then, as after a pause of the whole process, or this worker has reported what it
         holds, and they were not among it. The caller holds the recovery's lock.
         """
         lease = self._lease
-        was_over = lease.lapses != asked.lapses or lease_clock() >= lease.until  # hot: a call less than is_over
-        stale = was_over or self._recovery.reports != asked.report_number
+        was_over = lease.lapses != snapshot.lapses or lease_clock() >= lease.until  # hot: a call less than is_over
+        stale = was_over or self._recovery.reports != snapshot.report_number
         if stale:
             self._may_have_orphans.set()
         return stale

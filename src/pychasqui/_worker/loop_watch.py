@@ -21,7 +21,7 @@ BLOCKED_S = 1.5  # a loop that has not turned for this long is reported
 
 
 class LoopWatch:
-    """Made in the worker's loop; look() is for the watching thread, at least once in ASKS_APART_S."""
+    """Made in the worker's loop; check_loop() is for the watching thread, at least once in ASKS_APART_S."""
 
     def __init__(
         self, consumer: str, holdings: Holdings, *, call_in_worker_loop: Callable[[Callable[[], None]], None]
@@ -35,7 +35,7 @@ class LoopWatch:
         self._last_asked_at = float("-inf")
         self._is_blocked = False
 
-    def look(self) -> None:
+    def check_loop(self) -> None:
         self._report_blockage()
         apart_s = ASKS_APART_S if self._holdings.running_jobs() else IDLE_ASKS_APART_S
         if self._asked_at is None and monotonic() >= self._last_asked_at + apart_s:

@@ -205,17 +205,17 @@ class Reclaimer(Service):
 
 
 def suspects_by_expired_lease(
-    holders: Iterable[bytes],
+    consumers: Iterable[bytes],
     leases: Mapping[bytes, float],
     now_ms: int,
-    before: Mapping[bytes, tuple[float, float]],
+    known_suspects: Mapping[bytes, tuple[float, float]],
     now: float,
 ) -> dict[bytes, tuple[float, float]]:
     """Holders whose lease is over, each with that lease and since when it has been seen so."""
     suspects: dict[bytes, tuple[float, float]] = {}
-    for consumer in holders:
+    for consumer in consumers:
         lease = leases.get(consumer)
         if lease is not None and lease < now_ms:
-            seen_lease, since = before.get(consumer, (lease, now))
+            seen_lease, since = known_suspects.get(consumer, (lease, now))
             suspects[consumer] = (lease, since if seen_lease == lease else now)
     return suspects
