@@ -53,6 +53,24 @@ async def test_a_bulk_without_room_was_not_added() -> None:
         assert outcomes(made) == [QueueFull]
 
 
+class FutureCancelledBySignal(asyncio.Future[str]):
+    """It is cancelled right after it was asked: asyncio cancels the main task inside the handler of SIGINT."""
+
+    def done(self) -> bool:
+        is_done = super().done()
+        self.cancel()
+        return is_done
+
+
+@pytest.mark.parametrize("status", (NEW, FULL))
+async def test_a_waiter_that_a_signal_cancels_meanwhile_keeps_the_others_answered(status: str) -> None:
+    made = batch(2, with_options=True)
+    made.waiters[0] = FutureCancelledBySignal()
+    made.answer_waiters(f"{status}{NEW}".encode())
+    assert made.waiters[0].cancelled()
+    assert made.waiters[1].result() == NEW
+
+
 async def test_a_waiter_that_has_given_up_gets_nothing_and_the_others_get_theirs() -> None:
     made = batch(3, with_options=True)
     made.waiters[1].cancel()

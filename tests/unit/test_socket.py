@@ -547,3 +547,25 @@ class TestWrongServers:
         assert isinstance(await outcome(refused), ReplyError)
         assert await other == b"OK"
         assert not line.is_aborted
+
+
+async def test_a_call_that_a_signal_cancels_while_it_is_answered_does_not_end_the_connection(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class FutureCancelledBySignal(asyncio.Future[Any]):
+        """It is cancelled right after it was asked: asyncio cancels the main task inside the handler of SIGINT."""
+
+        def done(self) -> bool:
+            is_done = super().done()
+            self.cancel()
+            return is_done
+
+    socket, _ = open_socket()
+    with monkeypatch.context() as patched:
+        patched.setattr(asyncio.get_running_loop(), "create_future", FutureCancelledBySignal)
+        cancelled = ask(socket)
+    answered = ask(socket)
+    receive(socket, b"+PONG\r\n+PONG\r\n")
+    assert cancelled.cancelled()
+    assert await answered == b"PONG"
+    assert socket.lost is None

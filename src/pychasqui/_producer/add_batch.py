@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from contextlib import suppress
 from typing import Any
 
 from .._core.limits import LARGE_JOB_BYTES
@@ -112,10 +113,13 @@ class AddBatch:
     def _answer_waiter(self, waiter: asyncio.Future[str], answer: str) -> None:
         if waiter.done():
             return
-        if answer != FULL:
-            waiter.set_result(answer)
-        else:
-            waiter.set_exception(QueueFull(f"the queue holds its max_stream_len of {self.max_stream_len} jobs"))
+        try:
+            if answer != FULL:
+                waiter.set_result(answer)
+            else:
+                waiter.set_exception(QueueFull(f"the queue holds its max_stream_len of {self.max_stream_len} jobs"))
+        except asyncio.InvalidStateError:  # at Ctrl-C asyncio cancels inside a signal handler, so also in between
+            return
 
     def make_added_records(self, reply: int | bytes) -> list[JobsAdded]:
         """What is in Redis now that was not before, by name and mode."""
@@ -141,7 +145,7 @@ class AddBatch:
     def fail_waiters(self, error: ChasquiError) -> None:
         """Each waiter gets an error of its own: a shared one would gather the tracebacks of all of them."""
         for waiter in self.waiters:
-            if not waiter.done():
+            with suppress(asyncio.InvalidStateError):  # it is done or cancelled
                 waiter.set_exception(type(error)(*error.args))
 
 

@@ -321,10 +321,13 @@ def _resolve_future(future: asyncio.Future[Any], reply: Any) -> None:
     """Is the on_reply of ask(). Drops the reply of a cancelled call, in its place in the order."""
     if future.done():
         return
-    if isinstance(reply, ChasquiError):
-        future.set_exception(reply)
-    else:
-        future.set_result(reply)
+    try:
+        if isinstance(reply, ChasquiError):
+            future.set_exception(reply)
+        else:
+            future.set_result(reply)
+    except asyncio.InvalidStateError:  # at Ctrl-C asyncio cancels inside a signal handler, so also in between
+        return
 
 
 def _drop_reply(reply: Any) -> None:
