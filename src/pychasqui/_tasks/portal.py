@@ -36,6 +36,7 @@ from .wait_group import WaitGroup
 T = TypeVar("T")
 
 CLOSING_S = 5.0  # how long the end of a process waits for connections to be closed
+MAX_FREE_GROUPS = 4  # each has a file open
 IDLE_S = 0.1  # after such a pause the loop first reads what has arrived meanwhile
 
 
@@ -174,7 +175,7 @@ class Portal:
             self._calls.pop(thread_id, None)
             runner = self._choose_other_runner(call)
             group = call.leave_group()
-            if group is not None:
+            if group is not None and len(self._free_groups) < MAX_FREE_GROUPS:
                 self._free_groups.append(group)
             if not call.is_ended:
                 self._cancel_abandoned_call(call)
