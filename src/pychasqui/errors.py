@@ -196,6 +196,8 @@ class ReplyError(RedisTrouble):
             remedy = "; chasqui doctor --acl prints the rights that a user needs"
         elif message.startswith(_UNKNOWN_COMMAND):
             remedy = "; the service has removed or renamed it, and how-to/managed-services says what needs it"
+        elif self.code == "CLUSTERDOWN":
+            remedy = "; some slots have no master, and redis-cli --cluster check shows which"
         super().__init__(text if text.endswith(remedy) else text + remedy)  # an error may be made of another's text
 
 

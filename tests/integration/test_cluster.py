@@ -213,8 +213,8 @@ async def test_the_documented_rights_are_enough(cluster: ClusterServers) -> None
 
 
 class TestWrongUrls:
-    async def refused(self, url: str, timeout_s: float = 10) -> str:
-        async with Queue("orders", redis_url=url, timeout_s=timeout_s) as queue:
+    async def refused(self, url: str, timeout_s: float = 10, name: str = "orders") -> str:
+        async with Queue(name, redis_url=url, timeout_s=timeout_s) as queue:
             with pytest.raises(RedisTrouble) as refusal:
                 await queue.add("run")
         assert not isinstance(refusal.value, AddUnknown)
@@ -222,8 +222,9 @@ class TestWrongUrls:
 
     async def test_a_list_in_which_no_node_answers(self) -> None:
         said = await self.refused("redis+cluster://127.0.0.1:1,127.0.0.1:2", timeout_s=1.5)
-        assert "no node of the cluster answers" in said
-        assert "check the addresses" in said
+        assert "no node of the cluster answers (127.0.0.1:1: " in said
+        assert said.count("nothing listens there") == 2
+        assert said.endswith("check the addresses in redis_url")
 
     @pytest.mark.needs_all_rights("users of a server that is no node may not ask for its slots")
     async def test_a_server_that_is_no_node(self, server: RedisServer) -> None:
@@ -240,6 +241,21 @@ class TestWrongUrls:
         said = await self.refused(f"redis://127.0.0.1:{cluster.nodes[0].port}/1")
         has_databases = cluster.nodes[0].product == "Valkey"
         assert ("DB index" if has_databases else "a cluster has no databases but 0: remove the number") in said
+
+    async def test_a_cluster_that_has_lost_a_master(self, cluster: ClusterServers) -> None:
+        await asyncio.to_thread(cluster.wait_until_well)
+        alive, dead = cluster.queue_name(2), cluster.queue_name(1)
+        cluster.nodes[1].kill()
+        try:
+            await eventually(lambda: b"cluster_state:fail" in cluster.nodes[2].ask("CLUSTER", "INFO"))
+            said = await self.refused(cluster.url, timeout_s=1, name=alive)
+            assert "CLUSTERDOWN" in said
+            assert "some slots have no master, and redis-cli --cluster check shows which" in said
+            said = await self.refused(cluster.url, timeout_s=1, name=dead)
+            assert "this node has the slot of the queue, and no replica has taken over: start it again" in said
+        finally:
+            cluster.nodes[1].start()
+            await asyncio.to_thread(cluster.wait_until_well)
 
     async def test_a_replica(self, server: RedisServer) -> None:
         with RedisServer(tcp=True) as replica:

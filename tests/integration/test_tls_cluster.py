@@ -65,3 +65,14 @@ async def test_a_node_whose_certificate_is_for_another_host_is_refused(cluster: 
             assert (await named.add("send")).is_new
     finally:
         node.show("here")
+
+
+async def test_a_seed_whose_certificate_is_for_another_host_is_named_with_the_remedy(cluster: ClusterServers) -> None:
+    seed = url(cluster.nodes[2], "ssl_server_hostname=other.example.org")
+    async with Queue("orders", redis_url=seed, timeout_s=1.5) as queue:
+        with pytest.raises(
+            ConnectionLost, match=f"no node of the cluster answers .127.0.0.1:{cluster.nodes[2].port}"
+        ) as lost:
+            await queue.add("send")
+    assert str(lost.value).count("the certificate is for another host; connect by a name that it has") == 1
+    assert "check the addresses" not in str(lost.value)

@@ -52,7 +52,9 @@ class TestUrls:
 
     def test_a_server_has_one_address(self) -> None:
         assert parse_location("redis://one").kind == SERVER
-        with pytest.raises(InvalidArgument, match="host:port is expected"):
+        with pytest.raises(
+            InvalidArgument, match=r"several addresses, which only redis\+sentinel:// and redis\+cluster://"
+        ):
             parse_location("redis://one,two")
 
     @in_one_test(
@@ -61,8 +63,10 @@ class TestUrls:
             ("redis+sentinel://s1", r"names no master: redis\+sentinel://HOST:26379/NAME"),
             ("redis+sentinel://s1/", "SENTINEL MASTERS"),
             ("redis+sentinel://s1/my/master", "must be a number"),
-            ("redis+cluster://n1/1", "a cluster has no databases but 0: remove the number"),
-            ("redis+cluster://n1?db=2", "remove the number"),
+            ("redis+cluster://n1/1", "a cluster has none but 0: remove what is behind the /"),
+            ("redis+cluster://n1?db=2", "or the option db"),
+            ("redis+cluster://n1,,n2", "one of its addresses is empty"),
+            ("redis+sentinel://s1,/my", "one of its addresses is empty"),
             ("redis+cluster://n1:x", "the port must be a number"),
             ("redis+cluster://n1?sentinel_password=x", r"sentinel_password is for redis\+sentinel:// alone"),
             ("redis+sentinels://s1/my", r"unknown scheme: use .* redis\+sentinel:// or redis\+cluster://"),

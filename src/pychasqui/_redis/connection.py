@@ -73,7 +73,7 @@ class Connection:
         self._find_sockets = find_sockets
         self._sockets: SharedSockets | None = None  # of the loop
         self._opening: asyncio.Task[ChasquiError | None] | None = None
-        self._trouble: ChasquiError | None = None  # why the last attempt failed
+        self.trouble: ChasquiError | None = None  # why the last attempt failed
         self._role_check = role_check or RoleCheck()
         self._backoff = GrowingPause()
         self._opened_at = 0.0
@@ -129,7 +129,7 @@ class Connection:
             left = deadline - asyncio.get_running_loop().time()
             done, _ = await asyncio.wait({opening}, timeout=max(left, 0))
             if not done:
-                raise ConnectionLost(f"cannot reach {self._printable_url} in time: {self._trouble or 'no answer'}")
+                raise ConnectionLost(f"cannot reach {self._printable_url} in time: {self.trouble or 'no answer'}")
             if opening.cancelled():
                 raise Closed("the connection was closed while it was being made")
             if (trouble := opening.result()) is not None:
@@ -209,7 +209,7 @@ class Connection:
             except (ConnectionLost, CommandTimeout, OSError) as error:  # TimeoutError is an OSError
                 if self._is_outdated:
                     continue
-                self._report_failure(ConnectionLost(explain_failure(error) or "no answer to the handshake"))
+                self._report_failure(ConnectionLost(explain_failure(error, self._destination.absence_remedy)))
                 if (wrong := await self._diagnose_wrong_protocol()) is not None:
                     return wrong
             except NotRedis as error:
@@ -285,14 +285,14 @@ class Connection:
                 self._destination.note_trouble(self._endpoint, socket.refused_by)
 
     def _use_socket(self, socket: Socket) -> None:
-        self.socket, self._trouble = socket, None
+        self.socket, self.trouble = socket, None
         self._opened_at = asyncio.get_running_loop().time()
         self.sockets_opened += 1
         if self._on_up is not None:
             self._on_up()
 
     def _report_failure(self, error: ChasquiError) -> None:
-        self._trouble = error
+        self.trouble = error
         if self._endpoint is not None:
             self._destination.note_trouble(self._endpoint, error)
         if self._on_down is not None:
@@ -303,7 +303,7 @@ class Connection:
         assert self._attempt_timeout is not None
         sockets, self._endpoint = self._bind_to_loop(), None
         endpoint = self._endpoint = await self._destination.find_endpoint(self._leave_wrong_server)
-        if not self.sockets_opened and self._trouble is None:
+        if not self.sockets_opened and self.trouble is None:
             self._first_endpoint = endpoint
         self._attempt_timeout.reschedule(None)  # while another connection opens it, within its own time
         async with sockets.opening_lock(endpoint):
@@ -342,9 +342,9 @@ class Connection:
         if endpoint.credential_provider is None:
             return await endpoint.credentials()
         assert self._attempt_timeout is not None
-        trouble, self._trouble = self._trouble, AuthenticationFailed("the credential provider has not answered yet")
+        trouble, self.trouble = self.trouble, AuthenticationFailed("the credential provider has not answered yet")
         self._attempt_timeout.reschedule(None)
         login = await endpoint.credentials()
         self._attempt_timeout.reschedule(self.make_deadline(CONNECT_TIMEOUT_S))
-        self._trouble = trouble
+        self.trouble = trouble
         return login

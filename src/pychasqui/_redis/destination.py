@@ -13,6 +13,10 @@ from .endpoint import Endpoint
 class Destination(Protocol):
     """Where a connection leads: to one server, or to whichever server is the master."""
 
+    @property
+    def absence_remedy(self) -> str:
+        """What to do if no server listens there."""
+
     async def find_endpoint(self, on_change: Callable[[], None]) -> Endpoint:
         """Returns the endpoint to open. `on_change` is called in this loop when it may be another by then."""
 

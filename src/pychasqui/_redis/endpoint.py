@@ -20,6 +20,7 @@ from .tls import find_tls_remedy, make_tls_context, read_server_hostname
 from .url import DEFAULT_HOST, DEFAULT_PORT, SENTINEL, SERVER, RedisUrl, read_url
 
 TLS_TIMEOUT_S = 4.0  # a port without TLS never answers; less than CONNECT_TIMEOUT_S, to leave time to find that out
+NOTHING_LISTENS = "nothing listens there"
 P = TypeVar("P", bound=asyncio.BaseProtocol)
 
 
@@ -90,17 +91,22 @@ class Location:
         return f"{'rediss' if self.node.tls else 'redis'}+{self.kind}://{addresses}{path}"
 
 
-def explain_failure(error: Exception) -> str:
-    """Says why no connection was made and, where it is known, what to change."""
-    text = str(error)
+def explain_failure(error: Exception, absence_remedy: str) -> str:
+    """Says why no connection was made and, where it is known, what to change.
+
+    `absence_remedy` is for a server that is not there. An error that was explained before stays as it is.
+    """
+    text = str(error) or "no answer to the handshake"
+    if NOTHING_LISTENS in text:
+        return text
     if isinstance(error, ConnectionRefusedError) or f"[Errno {errno.ECONNREFUSED}]" in text:
-        return f"{text}: nothing listens there; start a server, or use embedded:// for development"
+        return f"{text}: {NOTHING_LISTENS}; {absence_remedy}"
     if isinstance(error, FileNotFoundError):
-        return f"{text}: there is no such socket; start a server, or use embedded:// for development"
+        return f"{text}: there is no such socket; {absence_remedy}"
     if isinstance(error, socket.gaierror):
         return f"{text}: no such host is known; check the name in redis_url"
     remedy = find_tls_remedy(text)
-    return f"{text}: {remedy}" if remedy else text
+    return f"{text}: {remedy}" if remedy and remedy not in text else text
 
 
 def _enable_keep_alive(sock: socket.socket) -> None:

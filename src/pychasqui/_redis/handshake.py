@@ -96,6 +96,11 @@ def _raise_handshake_error(words: list[Any], reply: ReplyError, endpoint: Endpoi
             f"{printable_url} is a node of a cluster, and a cluster has no databases but 0: remove the number from "
             "redis_url"
         ) from None
+    if words[0] == "SELECT" and "DB index" in str(reply):
+        raise RedisTrouble(
+            f"{printable_url} names a database that the server does not have ({reply}): use a smaller number in "
+            "redis_url, such as 0, or raise the server's setting databases"
+        ) from None
     if words[0] == "HELLO" and is_command_refused(reply):
         raise NotRedis(f"{printable_url} knows neither HELLO nor INFO: {reply}") from None
     raise reply

@@ -164,7 +164,11 @@ def _read_options(query: str) -> dict[str, str]:
 
 def _read_addresses(text: str, kind: str) -> tuple[tuple[str, int], ...]:
     """Returns host and port of each address. Only Sentinels and nodes of a cluster may be several."""
-    texts = text.split(",") if kind != SERVER else [text]
+    texts = text.split(",")
+    if kind == SERVER and len(texts) > 1:
+        _refuse_url("it has several addresses, which only redis+sentinel:// and redis+cluster:// may have")
+    if len(texts) > 1 and not all(texts):
+        _refuse_url("one of its addresses is empty: remove the extra comma")
     return tuple(_read_address(each, SENTINEL_PORT if kind == SENTINEL else DEFAULT_PORT) for each in texts)
 
 
@@ -205,7 +209,10 @@ def _read_db(text: str, kind: str) -> int:
     if not text:
         return 0
     if kind == CLUSTER and text.strip("0"):
-        _refuse_url("a cluster has no databases but 0: remove the number behind the addresses, or the option db")
+        _refuse_url(
+            "it names a database, and a cluster has none but 0: remove what is behind the / after the addresses, or "
+            "the option db"
+        )
     if not re.fullmatch(r"[0-9]{1,10}", text) or int(text) > MAX_DB:
         _refuse_url(f"its database (the path, or the option db) must be a number from 0 to {MAX_DB}")
     return int(text)

@@ -13,10 +13,11 @@ from collections.abc import Callable
 from typing import Any
 
 from ..._wire.lenient import read_int, read_text
-from ...errors import AuthenticationFailed, ChasquiError, ConnectionLost, RedisTrouble, ReplyError
+from ...errors import AuthenticationFailed, ChasquiError, RedisTrouble, ReplyError
 from ..command_replies import decode_info_text
 from ..connection import Connection
 from ..endpoint import Location
+from .destination import explain_sentinel
 from .node_connections import ASK_S, Answers, NodeConnections
 from .node_map import Address, NodeMap, SlotRange
 
@@ -102,6 +103,9 @@ class ClusterSurvey:
         return bool(known.moved) and newest.epoch == known.epoch and newest.ranges == known.ranges
 
     async def _ask_node(self, address: Address, connection: Connection) -> NodeMap:
+        socket = await connection.wait_for_socket(connection.make_deadline())
+        if socket.dialect is not None and socket.dialect.mode == "sentinel":
+            raise explain_sentinel(address)
         slots, epoch = await asyncio.gather(connection.call("CLUSTER", "SLOTS"), _read_epoch(connection))
         return read_slots(slots, address.host, epoch)
 
@@ -111,7 +115,9 @@ class ClusterSurvey:
                 return RedisTrouble(f"{address} is no node of a cluster: use redis://{address} for a server")
             if isinstance(error, AuthenticationFailed):
                 return AuthenticationFailed(*error.args)
-        return ConnectionLost(f"no node of the cluster answers ({answers}): check the addresses in redis_url")
+            if type(error) is RedisTrouble:
+                return RedisTrouble(*error.args)
+        return answers.explain_silence("node of the cluster")
 
 
 def read_slots(reply: Any, asked_host: str, epoch: int) -> NodeMap:

@@ -24,6 +24,13 @@ if TYPE_CHECKING:
 _MOVED = re.compile(r"MOVED (\d{1,5}) (.*):(\d{1,5})$")
 
 
+def explain_sentinel(address: object) -> RedisTrouble:
+    return RedisTrouble(
+        f"{address} is a Sentinel: use redis+sentinel://{address}/NAME, where NAME is the master that SENTINEL MASTERS "
+        "shows"
+    )
+
+
 class RouteOwner(Protocol):
     """A connector, as its destinations see it."""
 
@@ -45,6 +52,15 @@ class RoutedDestination:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._on_change: Callable[[], None] | None = None
 
+    @property
+    def absence_remedy(self) -> str:
+        route = self._connector.route
+        if route is None:
+            return "start a server, or use embedded:// for development"
+        if route.is_cluster:
+            return "this node has the slot of the queue, and no replica has taken over: start it again"
+        return "the Sentinels say that this is the master: start it again, or wait until they have elected another"
+
     async def find_endpoint(self, on_change: Callable[[], None]) -> Endpoint:
         route = self._connector.route
         if route is None:
@@ -57,10 +73,7 @@ class RoutedDestination:
 
     def check_server(self, endpoint: Endpoint, dialect: Dialect) -> None:
         if dialect.mode == "sentinel":
-            raise RedisTrouble(
-                f"{endpoint.address} is a Sentinel: use redis+sentinel://{endpoint.address}/NAME, where NAME is the "
-                "master that SENTINEL MASTERS shows"
-            )
+            raise explain_sentinel(endpoint.address)
         route = self._connector.route
         if route is None and dialect.mode == "cluster" and not endpoint.path:
             self._connector.switch_to_cluster(endpoint)

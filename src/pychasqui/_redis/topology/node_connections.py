@@ -7,9 +7,10 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
 from typing import Generic, NamedTuple, TypeVar
 
-from ...errors import ChasquiError, RedisTrouble
+from ...errors import ChasquiError, ConnectionLost, NotRedis
 from ..connection import Connection
 from ..endpoint import Endpoint
+from ..tls import find_tls_remedy
 from .node_map import Address
 
 ASK_S = 1.0  # a node that takes longer counts as silent
@@ -22,12 +23,24 @@ class Answers(NamedTuple, Generic[T]):
     found: dict[Address, T]
     errors: dict[Address, ChasquiError]
 
-    def __str__(self) -> str:
-        return "; ".join(f"{address}: {error}" for address, error in self.errors.items())
+    def explain_silence(self, who: str) -> ChasquiError:
+        """Says why none has answered: each reason once, with those that it holds for."""
+        addresses: dict[str, list[str]] = {}
+        for address, error in self.errors.items():
+            if isinstance(error, NotRedis):  # another attempt finds the same
+                return NotRedis(*error.args)
+            addresses.setdefault(str(error), []).append(str(address))
+        reasons = "; ".join(f"{', '.join(those)}: {reason}" for reason, those in addresses.items())
+        is_reached = all(find_tls_remedy(reason) for reason in addresses)
+        return ConnectionLost(
+            f"no {who} answers ({reasons}){'' if is_reached else ': check the addresses in redis_url'}"
+        )
 
 
 class FixedAddress:
     """The destination of a connection that always goes to one endpoint."""
+
+    absence_remedy = "start it, or name another"
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
@@ -96,9 +109,10 @@ class NodeConnections:
             await asyncio.wait(pending)
         answers: Answers[T] = Answers({}, {})
         for task, address in tasks.items():
-            if task.cancelled():
-                answers.errors[address] = RedisTrouble("no answer in time")
-            elif (error := task.exception()) is None:
+            error = ConnectionLost("no answer in time") if task.cancelled() else task.exception()
+            if isinstance(error, ConnectionLost):
+                answers.errors[address] = ConnectionLost(str(self.connection_to(address).trouble or error))
+            elif error is None:
                 answers.found[address] = task.result()
             elif isinstance(error, ChasquiError):
                 answers.errors[address] = error

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from ..._wire.lenient import read_int, read_pairs, read_text
-from ...errors import AuthenticationFailed, ChasquiError, ConnectionLost, RedisTrouble, ReplyError
+from ...errors import AuthenticationFailed, ChasquiError, RedisTrouble, ReplyError
 from ..connection import Connection
 from ..endpoint import Location
 from .node_connections import Answers, NodeConnections
@@ -118,9 +118,10 @@ class SentinelSurvey:
 
     def _make_no_master_error(self, answers: Answers[MasterReport]) -> ChasquiError:
         if answers.found:
-            asked = ", ".join(map(str, answers.found))
+            first, asked = next(iter(answers.found)), ", ".join(map(str, answers.found))
             return RedisTrouble(
-                f"no Sentinel knows a master {self._service!r} (asked: {asked}): use a name that SENTINEL MASTERS shows"
+                f"no Sentinel knows a master {self._service!r} (asked: {asked}): use a name that "
+                f"redis-cli -h {first.host} -p {first.port} SENTINEL MASTERS shows"
             )
         for address, error in answers.errors.items():
             if isinstance(error, AuthenticationFailed):
@@ -130,7 +131,7 @@ class SentinelSurvey:
                 )
             if isinstance(error, ReplyError) and "unknown command" in str(error).lower():
                 return RedisTrouble(f"{address} is no Sentinel: name Sentinels, or use redis://{address} for a server")
-        return ConnectionLost(f"no Sentinel answers ({answers}): check the addresses in redis_url")
+        return answers.explain_silence("Sentinel")
 
 
 def _read_address(host: Any, port: Any) -> Address | None:
