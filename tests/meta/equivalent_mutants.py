@@ -104,7 +104,7 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "jobs, room -> room, jobs",
     ): SYMMETRIC,
     ("add", "call('HSET', ledger, slot, seen or '0 0')", "'0 0' -> ''"): TWO,
-    ("add", "if not seen then pcall('HDEL', ledger, slot) end", "pcall -> redis.call"): TWO,
+    ("add", "if not seen then redis.pcall('HDEL', ledger, slot) end", "pcall -> call"): TWO,
     ("bury_repeatable", _FIRE_ZADD, _SWAPPED_FLAGS): FLAGS,
     ("bury_repeatable", "if trouble then return trouble end", "trouble -> false"): TWO,
     ("bury_repeatable", _IS_SAME_SCORE, "or -1 -> "): NO_SCORE,

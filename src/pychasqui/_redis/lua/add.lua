@@ -61,4 +61,4 @@ if added > 0 then
 end
 call('HSET', ledger, slot, seen or '0 0')
 if not seen then redis.pcall('HDEL', ledger, slot) end
-return type(trouble) == 'table' and trouble or redis.error_reply(trouble)  -- a text before Redis 7
+return redis.error_reply(trouble)
