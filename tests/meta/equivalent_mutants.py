@@ -105,6 +105,7 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
     ): SYMMETRIC,
     ("add", "call('HSET', ledger, slot, seen or '0 0')", "'0 0' -> ''"): TWO,
     ("add", "if not seen then redis.pcall('HDEL', ledger, slot) end", "pcall -> call"): TWO,
+    ("add", "local low, high = string.byte(places, 2 * job - 1, 2 * job)", "2 -> 3"): SLOWER,
     ("bury_repeatable", _FIRE_ZADD, _SWAPPED_FLAGS): FLAGS,
     ("bury_repeatable", "if trouble then return trouble end", "trouble -> false"): TWO,
     ("bury_repeatable", _IS_SAME_SCORE, "or -1 -> "): NO_SCORE,
