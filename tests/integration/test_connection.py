@@ -81,7 +81,7 @@ class TestAddresses:
 
     async def test_a_database_that_does_not_exist_is_an_error(self, redis_url: str) -> None:
         async with connected(f"{redis_url}?db=999") as connection:
-            with pytest.raises(RedisTrouble, match="DB index is out of range.*use a smaller number in redis_url"):
+            with pytest.raises(RedisTrouble, match=r"DB index is out of range.*use a smaller number in redis_url"):
                 await connection.call("PING")
 
     @pytest.mark.parametrize("protocol", (2, 3))
