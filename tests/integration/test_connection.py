@@ -24,6 +24,7 @@ from pychasqui.errors import (
     CommandTimeout,
     ConnectionLost,
     NotRedis,
+    RedisTrouble,
     ServerTooOld,
     WrongLoop,
 )
