@@ -68,6 +68,7 @@ class MemoryReading:
 
     def __init__(self, entries: Awaitable[list[Any]], reply_bytes: int) -> None:
         self.reply_bytes = reply_bytes
+        self.was_small = False
         self._entries = entries
 
     def __await__(self) -> Generator[Any, None, list[Any]]:
@@ -201,11 +202,13 @@ class MemoryBroker(Broker):
                 entries = cast(list[Any], await answer if inspect.isawaitable(answer) else answer)
             else:
                 entries = self._deliver(group, consumer, request.max_count)
-            if 0 < len(entries) < request.small:
+            reading.was_small = len(entries) < request.small
+            if entries and reading.was_small:
                 request.on_small_batch(entries)
             return entries
 
-        return cast(Reading, MemoryReading(arrive(), self.reply_bytes))
+        reading = MemoryReading(arrive(), self.reply_bytes)
+        return cast(Reading, reading)
 
     def _deliver(self, group: str, consumer: str, count: int) -> list[Any]:
         own = self._group(group)

@@ -23,10 +23,11 @@ class Reading:
     """A read that is on its way; `await reading` returns its entries. The caller of a large batch asks for the next
     one before it takes in the entries."""
 
-    __slots__ = ("_arrived", "_request", "_socket", "reply_bytes")
+    __slots__ = ("_arrived", "_request", "_socket", "reply_bytes", "was_small")
 
     def __init__(self, socket: Socket, request: ReadRequest) -> None:
         self.reply_bytes = 0  # the size of the reply
+        self.was_small = False  # on_small_batch has got the entries
         self._socket = socket
         self._request = request
         self._arrived: asyncio.Future[list[Entry]] = asyncio.get_running_loop().create_future()
@@ -41,7 +42,8 @@ class Reading:
         self.reply_bytes = self._socket.arriving_bytes
         try:
             entries = read_entries(reply)
-            if 0 < len(entries) < self._request.small:
+            self.was_small = len(entries) < self._request.small
+            if entries and self.was_small:
                 # hot: a turn of the loop before the task that awaits them is awake
                 self._request.on_small_batch(entries)
         except Exception as error:  # noqa: BLE001  the reader's defect, not the socket's: the reader gets it

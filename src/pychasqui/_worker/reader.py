@@ -13,11 +13,11 @@ from contextlib import suppress
 from time import monotonic
 from typing import NamedTuple
 
-from .._core.limits import REGROUP_S
+from .._core.limits import READ_BATCH, REGROUP_S
 from .._redis.broker import Broker
 from .._redis.error_actions import ErrorAction, action_for
 from .._redis.reading import Reading, ReadRequest
-from .._redis.replies import ClaimedEntry
+from .._redis.replies import ClaimedEntry, Entry
 from .._redis.socket import ReplyTooLarge
 from ..errors import CommandTimeout, ConnectionLost, RedisTrouble
 from .intake import Intake
@@ -217,8 +217,7 @@ class Reader(Service):
                     if block_ms is None:
                         return 0, False
                 count = min(count, self._prefetch.count_within_bytes())
-            small = max(count, self._batch_sizes.worth_reading)
-            reading = await self._send_read(count, block_ms, small)
+            reading = await self._send_read(count, block_ms)
             while True:
                 entries = await reading
                 self._outage.end()
@@ -227,22 +226,29 @@ class Reader(Service):
                     self._prefetch.forget_pace()
                 came += len(entries)
                 self._prefetch.measure_entries(len(entries), reading.reply_bytes)
-                if len(entries) == count:
+                if is_full := len(entries) == count:
                     self._batch_sizes.ask_if_due(self._helper)
-                if len(entries) < small:  # the intake has them already
-                    return came, len(entries) == count
-                count = self._room_behind(len(entries))
+                if reading.was_small:  # the intake has them already
+                    return came, is_full
+                count = self._room_behind(len(entries)) if is_full else 0
                 if count:  # hot: the server fetches the next batch while this one is decoded and run
-                    small = max(count, self._batch_sizes.worth_reading)
-                    reading = await self._send_read(count, None, small)
-                self._intake.put_new_entries_and_wake(entries)
+                    reading = await self._send_read(count, None)
+                await self._take_in(entries)
                 if not count:
-                    return came, True
+                    return came, is_full
 
-    def _send_read(self, count: int, block_ms: int | None, small: int) -> Awaitable[Reading]:
+    def _send_read(self, count: int, block_ms: int | None) -> Awaitable[Reading]:
+        small = min(max(count, self._batch_sizes.worth_reading), READ_BATCH)
         # hot: the intake takes a small batch as soon as its reply is read; a job that is alone waits for nothing else
         request = ReadRequest(count, block_ms, self._max_reply_bytes, self._intake.put_new_entries_and_start, small)
         return self._broker.read(self._group, self._consumer, request)
+
+    async def _take_in(self, entries: list[Entry]) -> None:
+        """Has entries decoded and run; lets the event loop turn after every READ_BATCH of them."""
+        for start in range(0, len(entries), READ_BATCH):
+            if start:
+                await asyncio.sleep(0)
+            self._intake.put_new_entries_and_wake(entries[start : start + READ_BATCH])
 
     async def _read_by_bytes(self, count: int) -> list[ClaimedEntry]:
         """Reads by a script as many entries as fit into the bytes that are left, without waiting: for large entries."""
