@@ -492,6 +492,14 @@ class TestReadingAhead:
             bench.prefetch.measure_entries(1, 200_000)
         assert reader._room_behind(WORTH_READING) == 0
 
+    async def test_the_loop_turns_while_a_large_batch_is_taken_in(self, bench: ReaderBench) -> None:
+        taking = asyncio.create_task(bench.reader._take_in(self.batch(0, 2 * READ_BATCH + 1)))
+        taken = []
+        while not taking.done():
+            await asyncio.sleep(0)
+            taken.append(len(bench.lanes.jobs))
+        assert taken[:3] == [READ_BATCH, 2 * READ_BATCH, 2 * READ_BATCH + 1]
+
     async def test_entries_that_came_are_not_lost_when_the_next_read_is(self, bench: ReaderBench) -> None:
         await bench.read(self.batch(0), ConnectionLost("cut"))
         assert len(bench.lanes.jobs) == WORTH_READING

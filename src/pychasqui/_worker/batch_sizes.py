@@ -1,8 +1,8 @@
 """Chooses how many entries one read brings and how many jobs one ack carries.
 
 Another client of the server waits until a command of ours has ended, so these are few. A worker that is alone on its
-server sends more at a time, which saves about a tenth of its time a job. The server says whether it is alone: while there is
-a backlog, the worker asks how many clients are connected.
+server sends more at a time, which saves about a tenth of its time a job. The server says whether it is alone: while
+there is a backlog, the worker asks how many clients are connected.
 """
 
 from __future__ import annotations
