@@ -20,6 +20,7 @@ MishapKind = Literal[
     "server away",  # no worker could reach Redis, or Redis took no writes
     "group deleted",
     "half open",  # no excuse for anything
+    "slow line",  # every trip takes 300 ms: an excuse for a late ack alone
 ]
 
 

@@ -273,7 +273,8 @@ async def abandon_connections(stage: ChaosStage) -> None:
 
 @fault("slow-line", lines=True)
 async def slow_lines(stage: ChaosStage) -> None:
-    """Every trip takes 300 ms and every line carries 1 MB/s. No excuse for anything."""
+    """Every trip takes 300 ms and every line carries 1 MB/s. No excuse but for an ack that is late when a kill comes."""
+    began = monotonic()
     for line in stage.lines:
         line.delay(150)
         line.limit(SLOW_BYTES_PER_S)
@@ -281,6 +282,7 @@ async def slow_lines(stage: ChaosStage) -> None:
     for line in stage.lines:
         line.delay(0)
         line.limit(0)
+    stage.note("slow line", began)
 
 
 # Handlers -----------------------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from pychasqui._core.limits import WORK_TIMEOUT_S
 from tests.chaos.diary import Diary, Mishap, RunRecord
 
 ACK_S = 0.5  # a job that ended so shortly before its worker went may not have been acked
+SLOW_ACK_S = 2.0  # the same over a slow line: an ack waits for a trip of each other kind of outcome, 300 ms each
 RECONNECT_S = 2.0  # how long after an outage a worker may need to ack jobs that ended during it
 SHOWN = 8  # how many cases of one kind a message names
 
@@ -166,6 +167,8 @@ def _acked_by(run: RunRecord, diary: Diary) -> float:
         )
         if is_outage and mishap.begin <= until and mishap.end >= run.end:
             until = max(until, mishap.end + RECONNECT_S + ACK_S)
+        if mishap.kind == "slow line" and mishap.begin <= run.end + SLOW_ACK_S and mishap.end >= run.end:
+            until = max(until, run.end + SLOW_ACK_S)
         # A command sent on a line that has died silently is sent again once that is noticed.
         noticed = mishap.end + WORK_TIMEOUT_S
         is_unnoticed = mishap.kind == "half open" and mishap.worker == run.worker

@@ -138,6 +138,12 @@ class TestAnExcuse:
         assert reruns(run(1, 1.2), later, Mishap("half open", 3, 3, "a"), killed) == {UNEXPLAINED: 1}
         assert reruns(run(1, 2.5), later, Mishap("half open", 2, 2, "b"), killed) == {UNEXPLAINED: 1}
 
+    def test_a_job_that_ended_on_a_slow_line_may_be_acked_late(self) -> None:
+        slow, later = Mishap("slow line", 1, 5), run(12, 13, attempt=1, worker="b")
+        assert reruns(run(1, 2.5), later, slow, Mishap("killed", 4, 4, "a")) == {KILLED_LATE: 1}
+        assert reruns(run(1, 2.5), later, slow, Mishap("killed", 4.6, 4.6, "a")) == {UNEXPLAINED: 1}
+        assert reruns(run(1, 2.5), later, slow) == {UNEXPLAINED: 1}
+
     def test_a_job_that_ended_in_an_outage_may_be_acked_until_it_is_over(self) -> None:
         away, killed = Mishap("server away", 2, 9), Mishap("killed", 8, 8, "a")
         assert reruns(run(1, 2.5), run(12, 13, attempt=1, worker="b"), away, killed) == {KILLED_LATE: 1}
