@@ -273,7 +273,7 @@ async def abandon_connections(stage: ChaosStage) -> None:
 
 @fault("slow-line", lines=True)
 async def slow_lines(stage: ChaosStage) -> None:
-    """Every trip takes 300 ms and every line carries 1 MB/s. No excuse but for an ack that is late when a kill comes."""
+    """Every trip takes 300 ms and every line carries 1 MB/s. No excuse but for a late ack when a kill comes."""
     began = monotonic()
     for line in stage.lines:
         line.delay(150)
