@@ -397,6 +397,25 @@ async def test_a_batch_without_an_answer_is_sent_again_and_the_others_are_not(be
 
 
 class TestKinds:
+    async def test_the_kinds_are_on_their_way_at_the_same_time(self, bench: AckerBench) -> None:
+        bench.broker.line.clear()
+        give_one_of_each(bench)
+        bench.acker.done(job(4, may_be_unique=True), None)
+        bench.acker.start()
+        methods = ("ack", "ack_unique", "reschedule", "bury")
+        await eventually(lambda: [len(bench.broker.asked(method)) for method in methods] == [1, 1, 1, 1])
+        bench.broker.line.set()
+        await bench.acker.end(patience_s=PATIENCE_S)
+        assert bench.unsettled.delivery_numbers() == {}
+
+    async def test_an_end_that_cancels_the_calls_leaves_no_task_behind(self, bench: AckerBench) -> None:
+        bench.broker.line.clear()
+        give_one_of_each(bench)
+        bench.acker.start()
+        await eventually(lambda: len(bench.broker.asked("bury")) == 1)
+        await bench.acker.end(patience_s=0)
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+
     async def test_acks_and_burials_go_on_while_retries_are_refused(
         self, bench: AckerBench, caplog: pytest.LogCaptureFixture
     ) -> None:

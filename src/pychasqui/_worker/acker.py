@@ -118,15 +118,18 @@ class Acker(Service):
 
     async def _run(self) -> None:
         while True:
-            is_idle = True
-            for kind in self._kinds:
-                unsettled = kind.unsettled
-                if (unsettled.waiting or unsettled.refused) and unsettled.is_ready:  # hot: most kinds have none
-                    is_idle = False
-                    await self._send_outcomes(kind)
-            if is_idle:
-                if self._is_stopping and self._has_only_refused_left():
-                    return
+            ready = [
+                kind
+                for kind in self._kinds
+                if (kind.unsettled.waiting or kind.unsettled.refused) and kind.unsettled.is_ready  # hot: most have none
+            ]
+            if len(ready) == 1:
+                await self._send_outcomes(ready[0])
+            elif ready:  # at the same time: on a slow line, one kind must not wait for the replies of the others
+                await asyncio.gather(*map(self._send_outcomes, ready))
+            elif self._is_stopping and self._has_only_refused_left():
+                return
+            else:
                 await self._wait_until_sendable()
 
     async def _wait_until_sendable(self) -> None:
