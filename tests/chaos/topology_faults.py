@@ -174,17 +174,17 @@ async def lose_replica(stage: TopologyStage) -> float:
 async def rename_after_failover(stage: TopologyStage) -> float:
     """The former master lives on as a replica and keeps its connections; the name leads to the new one later."""
     pair: NamedPair = stage.servers
-    start = monotonic()
-    await asyncio.to_thread(pair.fail_over)
-    await asyncio.sleep(STALE_S)
-    pair.switch_name()
-    return monotonic() - start
+    return await _rename_after(pair.fail_over, pair)
 
 
 async def rename_after_kill(stage: TopologyStage) -> float:
     pair: NamedPair = stage.servers
+    return await _rename_after(pair.kill_master, pair)
+
+
+async def _rename_after(fault: Callable[[], object], pair: NamedPair) -> float:
     start = monotonic()
-    await asyncio.to_thread(pair.kill_master)
+    await asyncio.to_thread(fault)
     await asyncio.sleep(STALE_S)
     pair.switch_name()
     return monotonic() - start

@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
@@ -21,6 +24,21 @@ from tests.support.waiting import eventually
 @pytest.fixture
 def chasqui(forked: Finished) -> Finished:
     return forked
+
+
+@contextmanager
+def script_calls_paused(server: RedisServer) -> Iterator[Callable[[], bool]]:
+    """Redis answers no script. Yields whether one more of its clients waits for one."""
+
+    def count_waiting() -> int:
+        return server.execute("CLIENT", "LIST").count(b"cmd=ev")
+
+    before = count_waiting()
+    server.execute("CLIENT", "PAUSE", "20000", "WRITE")
+    try:
+        yield lambda: count_waiting() > before
+    finally:
+        server.execute("CLIENT", "UNPAUSE")
 
 
 class TestAdding:
@@ -42,12 +60,13 @@ class TestAdding:
         assert (missing.returncode, "none.json" in missing.stderr) == (ExitCode.USAGE, True)
 
     async def test_a_job_is_delayed_and_one_of_its_id(self, queue: Queue, chasqui: Finished, redis_url: str) -> None:
-        at = ("add", queue.name, "later", "--at", "2026-12-01T00:00:00+01:00", "--id", "a1", "--json")
+        due = datetime.now(timezone(timedelta(hours=1))).replace(microsecond=0) + timedelta(days=30)
+        at = ("add", queue.name, "later", "--at", due.isoformat(), "--id", "a1", "--json")
         answers = [json.loads(chasqui(*at, CHASQUI_REDIS_URL=redis_url).stdout) for _ in range(2)]
         assert [answer["is_new"] for answer in answers] == [True, False]
         chasqui("add", queue.name, "later", "--delay", "2h", CHASQUI_REDIS_URL=redis_url)
         assert (await queue.counts()).delayed == 2
-        assert (await queue.status("a1")).due_ms == 1_796_079_600_000
+        assert (await queue.status("a1")).due_ms == due.timestamp() * 1000
 
     @pytest.mark.parametrize(
         ("arguments", "why"),
@@ -130,18 +149,14 @@ class TestAdding:
     async def test_an_add_that_is_interrupted_while_redis_is_silent_names_both_bounds(
         self, queue: Queue, start: Chasqui, redis_url: str, server: RedisServer
     ) -> None:
-        scripts = server.execute("CLIENT", "LIST").count(b"cmd=ev")
-        server.execute("CLIENT", "PAUSE", "20000", "WRITE")
-        try:
+        with script_calls_paused(server) as one_waits:
             process = start("add", queue.name, "send", "-", has_stdin=True, CHASQUI_REDIS_URL=redis_url)
             assert process.stdin is not None
             process.stdin.write("1\n" * 1000)
             process.stdin.flush()
-            await eventually(lambda: server.execute("CLIENT", "LIST").count(b"cmd=ev") > scripts, timeout=20)
+            await eventually(one_waits, timeout=20)
             process.send_signal(signal.SIGINT)
             _, err = await asyncio.to_thread(process.communicate, timeout=20)
-        finally:
-            server.execute("CLIENT", "UNPAUSE")
         assert process.returncode == ExitCode.INTERRUPTED
         assert err.strip() == "interrupted: 0 to 1,000 jobs are in the queue"
 
@@ -234,15 +249,11 @@ class TestQueueState:
         self, queue: Queue, start: Chasqui, redis_url: str, server: RedisServer
     ) -> None:
         await queue.add("x")
-        scripts = server.execute("CLIENT", "LIST").count(b"cmd=ev")
-        server.execute("CLIENT", "PAUSE", "20000", "WRITE")
-        try:
+        with script_calls_paused(server) as one_waits:
             process = start("purge", queue.name, "--state", "waiting", "--yes", CHASQUI_REDIS_URL=redis_url)
-            await eventually(lambda: server.execute("CLIENT", "LIST").count(b"cmd=ev") > scripts, timeout=20)
+            await eventually(one_waits, timeout=20)
             process.send_signal(signal.SIGINT)
             _, err = await asyncio.to_thread(process.communicate, timeout=20)
-        finally:
-            server.execute("CLIENT", "UNPAUSE")
         assert process.returncode == ExitCode.INTERRUPTED
         assert "interrupted: removed 0 of 1, and perhaps some more" in err
         assert "Traceback" not in err

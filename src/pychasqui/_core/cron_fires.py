@@ -58,10 +58,10 @@ def _start_search(cron: Cron, zone: Zone, after: int) -> _SearchPosition:
     position = _make_position(zone, after)
     if cron.is_every_hour:
         return position
-    shown = zone.wall_time_before_clocks_went_back(
-        after
-    )  # this time is shown again: all times up to `shown` were there before
-    return position if shown is None else position._replace(ruled_out=shown - 1)
+    shown = zone.wall_time_before_clocks_went_back(after)
+    if shown is None:
+        return position
+    return position._replace(ruled_out=shown - 1)  # clocks went back: they have shown all times up to `shown` before
 
 
 def _make_position(zone: Zone, instant: int) -> _SearchPosition:

@@ -22,7 +22,7 @@ log = logging.getLogger("chasqui.http")
 
 MAX_REQUEST_BYTES = 8192
 ANSWER_WITHIN_S = 5.0
-MAX_CONNECTIONS = 64  # connections; more than the requests of all pages together
+MAX_CONNECTIONS = 64  # more than the requests of all pages together
 MAX_REQUESTS_PER_PAGE = 16  # requests
 
 

@@ -81,7 +81,7 @@ class Connection:
         self._is_closed = False
         self._node_connections: dict[int, Connection] = {}  # to other nodes of a cluster, by slot
         self.writes_before = 0
-        self.sockets_opened = 0  # sockets opened, the first and those after losses
+        self.sockets_opened = 0  # the first and those after losses
 
     @property
     def writes(self) -> int:
