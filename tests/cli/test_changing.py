@@ -310,6 +310,22 @@ class TestCheck:
         assert ended.returncode == 1
         assert ended.stdout.startswith(f"CHASQUI WARNING - {queue.name}: paused | ")
 
+    @pytest.mark.parametrize(
+        ("arguments", "why"),
+        (
+            (["--max-waitin", "5"], "No such option"),
+            (["--max-waiting", "many"], "is not a number"),
+            ([], "give a threshold"),
+            (["--max-dlq", "1", "--redis-url", "ftp://h"], "unknown scheme"),
+        ),
+    )
+    def test_wrong_usage_is_unknown_to_nagios(self, chasqui: Finished, arguments: list[str], why: str) -> None:
+        ended = chasqui("check", "q", "--nagios", *arguments)
+        assert ended.returncode == 3
+        assert ended.stdout.startswith("CHASQUI UNKNOWN - wrong usage: ")
+        assert why in ended.stdout
+        assert chasqui("check", "q", *arguments).returncode == ExitCode.USAGE
+
     async def test_official_workers_are_counted(
         self, queue: Queue, witness: redis.asyncio.Redis, chasqui: Finished, redis_url: str
     ) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
@@ -50,6 +51,32 @@ class CountType(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # gen
 COUNT = CountType()
 
 
+class CheckCommand(click.Command):
+    """To Nagios, wrong usage is unknown: its usual exit code, 2, would be critical."""
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        with _usage_errors_unknown(to_nagios="--nagios" in args):
+            return super().make_context(info_name, args, parent, **extra)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        with _usage_errors_unknown(to_nagios=ctx.params["nagios"]):
+            return super().invoke(ctx)
+
+
+@contextmanager
+def _usage_errors_unknown(*, to_nagios: bool) -> Iterator[None]:
+    try:
+        yield
+    except click.UsageError as error:
+        if not to_nagios:
+            raise
+        text = printable(error.format_message(), 500)
+        click.echo(_make_nagios_line(NAGIOS_UNKNOWN, f"wrong usage: {text}"))
+        raise CommandFailure(text, NAGIOS_UNKNOWN) from None
+
+
 class Measured(NamedTuple):
     """One fact about a queue, and whether its threshold is breached."""
 
@@ -82,7 +109,7 @@ class Measured(NamedTuple):
         }
 
 
-@click.command("check")
+@click.command("check", cls=CheckCommand)
 @queues_argument
 @click.option("--max-waiting", "--max-depth", type=COUNT, default=None, help="How many jobs may wait: 500, 10k.")
 @click.option("--max-lag", type=SPAN, default=None, help="How long the oldest waiting job may have waited: 60s.")
@@ -100,7 +127,7 @@ def check_thresholds(
     Without QUEUE it looks at all queues of the server.
 
     The exit code is 5 if a threshold is breached, 4 if Redis cannot be asked. With --nagios a breach is critical, a
-    paused queue is a warning, and trouble with Redis is unknown.
+    paused queue is a warning, and trouble with Redis or wrong usage is unknown.
     """
     given = {name: value for name, value in thresholds.items() if value is not None}
     if not given:
@@ -153,24 +180,25 @@ def _answer_nagios(context: CommandContext, names: Sequence[str], thresholds: di
         measured, paused = context.run(measure_all(context, names, thresholds))
     except (ChasquiError, CommandFailure) as error:
         text = error.message if isinstance(error, CommandFailure) else str(error)
-        return _print_nagios_line(context, NAGIOS_UNKNOWN, printable(text, 500), [])
+        context.output.text(_make_nagios_line(NAGIOS_UNKNOWN, printable(text, 500)))
+        return NAGIOS_UNKNOWN
     breaches = [one for one in measured if one.is_breached]
     parts = [f"{one.queue}: {one.check} {one.shown} ({one.shown_limit})" for one in breaches]
     parts += [f"{name}: paused" for name in paused]
     state = NAGIOS_CRITICAL if breaches else NAGIOS_WARNING if paused else NAGIOS_OK
-    return _print_nagios_line(context, state, ", ".join(parts) or f"{len(measured)} checks passed", measured)
+    context.output.text(_make_nagios_line(state, ", ".join(parts) or f"{len(measured)} checks passed", measured))
+    return state
 
 
-def _print_nagios_line(context: CommandContext, state: int, text: str, measured: Sequence[Measured]) -> int:
-    """Writes the one line of a Nagios plugin, with the measured values as performance data."""
+def _make_nagios_line(state: int, text: str, measured: Sequence[Measured] = ()) -> str:
+    """The one line of a Nagios plugin, with the measured values as performance data."""
     data = " ".join(
         f"'{_make_perfdata_label(one)}'={one.value / 1000:g}s;;{one.limit / 1000:g}"
         if one.is_span
         else f"'{_make_perfdata_label(one)}'={one.value};;{one.limit}{':' if one.check == 'workers' else ''}"
         for one in measured
     )
-    context.output.text(f"CHASQUI {NAGIOS_WORDS[state]} - {text.replace('|', '/')}{f' | {data}' if data else ''}")
-    return state
+    return f"CHASQUI {NAGIOS_WORDS[state]} - {text.replace('|', '/')}{f' | {data}' if data else ''}"
 
 
 def _make_perfdata_label(measured: Measured) -> str:
