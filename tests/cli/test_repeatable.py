@@ -25,7 +25,7 @@ name = "report"
 data = {kind = "full"}
 cron = "0 3 * * *"
 tz = "Europe/Berlin"
-start = 2030-01-31T12:00:00Z
+start = 2090-01-31T12:00:00Z
 attempts = 3
 missed = "fire-once"
 
@@ -89,11 +89,11 @@ class TestStoring:
         self, queue: Queue, chasqui: Finished, redis_url: str
     ) -> None:
         options = ["--key", "k", "--limit", "7", "--attempts", "2", "--missed", "fire-all", "--max-catchup", "5"]
-        cron = ["--cron", "0 3 * * *", "--tz", "Europe/Berlin", "--start", "2030-01-01", "--end", "2031-01-01"]
+        cron = ["--cron", "0 3 * * *", "--tz", "Europe/Berlin", "--start", "2090-01-01", "--end", "2091-01-01"]
         ended = chasqui(
             "repeatable", "add", queue.name, "report", '{"a": 1}', *options, *cron, CHASQUI_REDIS_URL=redis_url
         )
-        assert ended.stdout.startswith("stored k, fires next at 2030-01-01T02:00:00")
+        assert ended.stdout.startswith("stored k, fires next at 2090-01-01T02:00:00")
         found = await queue.repeatables.get("k")
         assert found is not None
         assert (found.data, found.meta.limit, found.meta.pattern.tz) == ({"a": 1}, 7, "Europe/Berlin")
@@ -105,9 +105,9 @@ class TestStoring:
     async def test_a_dry_run_shows_the_times_and_stores_nothing(
         self, queue: Queue, chasqui: Finished, redis_url: str
     ) -> None:
-        arguments = ("repeatable", "add", queue.name, "n", "--cron", "0 3 * * *", "--start", "2030-01-01", "--dry-run")
+        arguments = ("repeatable", "add", queue.name, "n", "--cron", "0 3 * * *", "--start", "2090-01-01", "--dry-run")
         lines = chasqui(*arguments, CHASQUI_REDIS_URL=redis_url).stdout.splitlines()
-        assert lines[1].startswith("2030-01-01T03:00:00.000Z")
+        assert lines[1].startswith("2090-01-01T03:00:00.000Z")
         assert len(lines) == 6
         assert await queue.repeatables.page() == []
 
