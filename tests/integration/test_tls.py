@@ -207,10 +207,12 @@ async def test_a_cut_connection_is_opened_again(front: TlsFront, queue_name: str
         await eventually(lambda: front.accepted > 4)
 
 
-async def test_the_error_of_a_plain_url_to_a_tls_port_names_rediss(front: TlsFront) -> None:
-    async with Queue("emails", redis_url=f"redis://localhost:{front.port}") as queue:
-        with pytest.raises(NotRedis, match=r"is a TLS port.*use rediss://"):
-            await queue.add("send")
+async def test_each_error_of_a_plain_url_to_a_tls_port_names_rediss(front: TlsFront) -> None:
+    url = f"redis://localhost:{front.port}"
+    async with Queue("emails", redis_url=url) as first, Queue("emails", redis_url=url) as second:
+        for queue in (first, second, first, second):
+            with pytest.raises(NotRedis, match=r"is a TLS port.*use rediss://"):
+                await queue.add("send")
 
 
 async def test_the_error_of_a_tls_url_to_a_plain_port_names_redis(

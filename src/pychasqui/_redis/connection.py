@@ -268,9 +268,13 @@ class Connection:
         return asyncio.get_running_loop().time() - self._opened_at >= STEADY_S
 
     async def _diagnose_wrong_protocol(self) -> NotRedis | None:
-        """Finds out, after the very first attempt, whether only one of URL and server uses TLS."""
-        endpoint, self._first_endpoint = self._first_endpoint, None
-        return None if endpoint is None else await find_wrong_protocol(endpoint)
+        """Finds out, after the very first attempt, whether only one of URL and server uses TLS; if so, again each time."""
+        if self._first_endpoint is None:
+            return None
+        wrong = await find_wrong_protocol(self._first_endpoint)
+        if wrong is None:
+            self._first_endpoint = None
+        return wrong
 
     def _handle_lost_socket(self, socket: Socket) -> None:
         """Resets the pauses, unless the server refused this socket right after it was opened: it may do so again."""
