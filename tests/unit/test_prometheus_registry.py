@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 
@@ -67,10 +68,15 @@ def test_a_registry_may_collect_in_a_thread_while_jobs_end() -> None:
         except Exception as error:  # noqa: BLE001  the test shows it
             errors.append(error)
 
-    thread = threading.Thread(target=collect)
-    thread.start()
-    for number in range(100):
-        sink.job_outcome(outcome(f"job-{number}"))
-        time.sleep(0.001)  # the thread has its turn
-    thread.join()
+    interval_s = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)  # the threads take turns in the middle of their loops
+    try:
+        thread = threading.Thread(target=collect)
+        thread.start()
+        for number in range(100):
+            sink.job_outcome(outcome(f"job-{number}"))
+            time.sleep(0.0001)
+        thread.join()
+    finally:
+        sys.setswitchinterval(interval_s)
     assert errors == []

@@ -42,7 +42,7 @@ class Metric:
         return self._values.get(values, 0)
 
     def render_lines(self, common: Mapping[str, str]) -> Iterator[str]:
-        for values, number in self._values.items():
+        for values, number in self._values.copy().items():  # another thread may add a label meanwhile
             yield f"{self.name}{_format_labels(common, zip(self._labels, values, strict=True))} {format_number(number)}"
 
 
@@ -91,7 +91,7 @@ class Histogram:
 
     def render_lines(self, common: Mapping[str, str]) -> Iterator[str]:
         bounds = [*map(format_number, self._bounds), "+Inf"]
-        for values, buckets in self._buckets.items():
+        for values, buckets in self._buckets.copy().items():  # another thread may add a label meanwhile
             labels = list(zip(self._labels, values, strict=True))
             totals = list(accumulate(buckets.counts))
             for bound, total in zip(bounds, totals, strict=True):

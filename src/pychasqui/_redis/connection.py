@@ -126,8 +126,7 @@ class Connection:
             if self._opening is None or self._opening.done():
                 self._opening = asyncio.create_task(self._open_with_retries(), name="chasqui connect")
             opening = self._opening  # the attempt that is awaited here; self._opening may be another one by then
-            left = deadline - asyncio.get_running_loop().time()
-            done, _ = await asyncio.wait({opening}, timeout=max(left, 0))
+            done, _ = await asyncio.wait({opening}, timeout=max(0, deadline - asyncio.get_running_loop().time()))
             if not done:
                 raise ConnectionLost(f"cannot reach {self._printable_url} in time: {self.trouble or 'no answer'}")
             if opening.cancelled():
@@ -268,12 +267,9 @@ class Connection:
         return asyncio.get_running_loop().time() - self._opened_at >= STEADY_S
 
     async def _diagnose_wrong_protocol(self) -> NotRedis | None:
-        """Finds out, after the very first attempt, whether only one of URL and server uses TLS; if so, again each time."""
-        if self._first_endpoint is None:
-            return None
-        wrong = await find_wrong_protocol(self._first_endpoint)
-        if wrong is None:
-            self._first_endpoint = None
+        """Finds out whether only one of URL and server uses TLS: after the very first attempt, and again if so."""
+        wrong = None if self._first_endpoint is None else await find_wrong_protocol(self._first_endpoint)
+        self._first_endpoint = None if wrong is None else self._first_endpoint
         return wrong
 
     def _handle_lost_socket(self, socket: Socket) -> None:

@@ -21,8 +21,6 @@ from ..exporter import QueueExporter
 
 __all__ = ["PrometheusSink", "QueueExporter", "SinkCollector"]
 
-RENDER_ATTEMPTS = 5
-
 
 class SinkCollector(Collector):
     """Gives a registry the numbers of one or more PrometheusSinks, one for each queue."""
@@ -33,19 +31,9 @@ class SinkCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         families: dict[str, Metric] = {}
         for sink in self._sinks:
-            for family in text_string_to_metric_families(_render(sink)):
+            for family in text_string_to_metric_families(sink.render()):
                 if family.name in families:  # a registry takes each name once
                     families[family.name].samples.extend(family.samples)
                 else:
                     families[family.name] = family
         yield from families.values()
-
-
-def _render(sink: PrometheusSink) -> str:
-    """Renders again if the event loop has added a label meanwhile: a registry may collect in another thread."""
-    for _ in range(RENDER_ATTEMPTS - 1):
-        try:
-            return sink.render()
-        except RuntimeError:  # a dict has changed its size
-            continue
-    return sink.render()
