@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from pychasqui import Worker
 async def handle(job):
     with open("ran", "a") as file:
         file.write(f"{VERSION} {job.name}\\n")
+    print("ran", job.name, flush=True)
 
 worker = Worker("mail", handle)
 """
@@ -31,6 +33,23 @@ def write_app(folder: Path, version: str) -> None:
 def ran(folder: Path) -> str:
     file = folder / "ran"
     return file.read_text() if file.exists() else ""
+
+
+def shown_lines(text: str) -> list[str]:
+    """The lines as a terminal shows them, which writes over what is there and clears it when asked to."""
+    lines = []
+    for written in text.split("\n"):
+        line, column = "", 0
+        for part in re.split(r"(\r|\x1b\[K)", written):
+            if part == "\r":
+                column = 0
+            elif part == "\x1b[K":
+                line = line[:column]
+            else:
+                line = line[:column] + part + line[column + len(part) :]
+                column += len(part)
+        lines.append(line)
+    return lines
 
 
 @pytest.mark.timeout(180)
@@ -55,7 +74,10 @@ async def test_a_changed_file_starts_the_worker_again_and_ctrl_c_ends_all(
         run.interrupt()
         code, text = run.finish(timeout_s=60)
     assert code == 0
-    assert "done/s\r" in text  # the worker's log writes over the line, not behind it
+    assert "done/s\r" in text
+    *lines, _ = shown_lines(text)
+    assert [line for line in lines if "done/s" in line] == []  # nothing is left of it beside what the worker writes
+    assert [line for line in lines if line.startswith("ran ")] == ["ran first", "ran second"]
     assert still_running(children) == []
 
 

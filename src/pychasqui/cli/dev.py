@@ -18,9 +18,8 @@ from ..errors import ChasquiError, printable
 from .addresses import redis_url_option
 from .interrupts import importing
 from .options import TIMEOUT_S
-from .output import Output
-from .progress import BEGIN_LINE, can_redraw
 from .source_watch import SourceWatch
+from .status_line import StatusLine
 
 if TYPE_CHECKING:
     from ..queues import QueueOverview, Queues
@@ -74,25 +73,27 @@ class _DevSession:
         self._watch = SourceWatch(Path.cwd())
         self._worker: asyncio.subprocess.Process | None = None
         self._is_stopping = asyncio.Event()
-        self._redraws = can_redraw()
+        self._status_line = StatusLine()
 
     async def run(self) -> None:
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, self._is_stopping.set)
         async with self._queues as queues:
             click.echo(f"pychasqui {__version__} dev\n  CHASQUI_REDIS_URL={queues.redis_address}", err=True)
-            await self._start_worker()
+            self._status_line.open()
             try:
+                await self._start_worker()
                 while not await self._pause_and_check_stop():
                     if changed := await asyncio.to_thread(self._watch.find_changed_files):
                         more = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
-                        self._print_line(f"{printable(changed[0])}{more} changed: the worker starts again")
+                        self._status_line.print_line(f"{printable(changed[0])}{more} changed: the worker starts again")
                         await self._end_worker()
                         await self._start_worker()
                     await self._report_worker_end()
                     await self._show_queues(queues)
             finally:
                 await self._end_worker()
+                self._status_line.close()
 
     async def _pause_and_check_stop(self) -> bool:
         with suppress(TimeoutError):
@@ -101,7 +102,8 @@ class _DevSession:
 
     async def _start_worker(self) -> None:
         words = (sys.executable, "-m", "pychasqui.cli", "worker", self._target)
-        self._worker = await asyncio.create_subprocess_exec(*words, env=self._environment)
+        output = self._status_line.output_fd
+        self._worker = await asyncio.create_subprocess_exec(*words, env=self._environment, stdout=output, stderr=output)
 
     async def _end_worker(self) -> None:
         """Lets the worker finish what it runs, for a while."""
@@ -119,13 +121,13 @@ class _DevSession:
 
     async def _report_worker_end(self) -> None:
         if self._worker is not None and self._worker.returncode is not None:
-            self._print_line(
+            self._status_line.print_line(
                 f"the worker has ended with exit code {self._worker.returncode}; it starts again with a change"
             )
             self._worker = None
 
     async def _show_queues(self, queues: Queues) -> None:
-        if not self._redraws:
+        if not self._status_line.is_shown:
             return
         try:
             overviews = await queues.overview((await queues.find_names()).names)
@@ -133,12 +135,7 @@ class _DevSession:
             line = printable(str(error))
         else:
             line = " | ".join(map(_describe_queue, overviews)) or "no queue has had a job yet"
-        width = Output.detect(as_json=False, no_color=True).width
-        # The cursor goes back to the start: what the worker logs replaces the line.
-        click.echo(f"{BEGIN_LINE}{line[: width - 1]}\r", nl=False, err=True)
-
-    def _print_line(self, text: str) -> None:
-        click.echo(f"{BEGIN_LINE if self._redraws else ''}{text}", err=True)
+        self._status_line.show(line)
 
 
 def _describe_queue(queue: QueueOverview) -> str:

@@ -1,0 +1,77 @@
+"""A line on the terminal that shows how things are, below what a child process writes.
+
+The child writes to a terminal of its own, whose output is copied: so the line is cleared before each of the child's
+lines, and is not drawn into a line that the child has begun.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from contextlib import suppress
+
+import click
+
+from .output import Output
+from .progress import BEGIN_LINE, can_redraw
+
+CHUNK_BYTES = 64 * 1024
+
+
+class StatusLine:
+    """open() -> the child writes to `output_fd`, show() draws the line -> close(). It needs a terminal."""
+
+    def __init__(self) -> None:
+        self.is_shown = can_redraw()
+        self.output_fd: int | None = None  # None: the child has our own streams
+        self._read_fd: int | None = None
+        self._is_at_line_start = True
+
+    def open(self) -> None:
+        if self.is_shown and sys.stdout.isatty():
+            self._read_fd, self.output_fd = _open_terminal_like(sys.stderr.fileno())
+            os.set_blocking(self._read_fd, False)
+            asyncio.get_running_loop().add_reader(self._read_fd, self._copy_output)
+
+    def close(self) -> None:
+        if self._read_fd is not None and self.output_fd is not None:
+            asyncio.get_running_loop().remove_reader(self._read_fd)
+            self._copy_output()  # what the child has written last
+            os.close(self.output_fd)
+            os.close(self._read_fd)
+            self._read_fd = self.output_fd = None
+
+    def show(self, text: str) -> None:
+        """Draws the line. The cursor goes back to its start, so that the next output replaces it."""
+        if self.is_shown and self._is_at_line_start:
+            width = Output.detect(as_json=False, no_color=True).width
+            click.echo(f"{BEGIN_LINE}{text[: width - 1]}\r", nl=False, err=True)
+
+    def print_line(self, text: str) -> None:
+        """Prints a line above the status line."""
+        click.echo(f"{BEGIN_LINE if self.is_shown else ''}{text}", err=True)
+        self._is_at_line_start = True
+
+    def _copy_output(self) -> None:
+        assert self._read_fd is not None
+        with suppress(OSError):  # nothing is there, or the child's side is closed
+            while chunk := os.read(self._read_fd, CHUNK_BYTES):
+                begin = BEGIN_LINE.encode() if self._is_at_line_start else b""
+                sys.stderr.buffer.write(begin + chunk)
+                sys.stderr.buffer.flush()
+                self._is_at_line_start = chunk.endswith(b"\n")
+
+
+def _open_terminal_like(terminal_fd: int) -> tuple[int, int]:
+    """Opens a terminal of the same size; returns the end to read from and the end to write to."""
+    import fcntl  # these three exist only where there are such terminals
+    import pty
+    import termios
+
+    read_fd, write_fd = pty.openpty()
+    fcntl.ioctl(write_fd, termios.TIOCSWINSZ, fcntl.ioctl(terminal_fd, termios.TIOCGWINSZ, bytes(8)))
+    settings = termios.tcgetattr(write_fd)
+    settings[1] &= ~termios.OPOST  # the outer terminal turns line feeds into line ends
+    termios.tcsetattr(write_fd, termios.TCSANOW, settings)
+    return read_fd, write_fd
