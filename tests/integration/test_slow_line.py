@@ -15,7 +15,7 @@ from tests.support.waiting import eventually
 async def test_a_batch_that_takes_longer_than_a_timeout_to_arrive_is_run(
     proxy: Proxy, queue: Queue, make_worker: Callable[..., Worker], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "WORK_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(limits, "WORK_TIMEOUT_S", 1.5)
     await queue.add_bulk([{"name": "run", "data": "x" * 10_000} for _ in range(60)])
     runs: list[str] = []
 
