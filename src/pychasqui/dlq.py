@@ -221,9 +221,9 @@ class DeadLetters:
         return moved
 
 
-def read_letter(words: list[bytes]) -> DeadJob:
+def read_letter(raw_fields: list[bytes]) -> DeadJob:
     """Reads a letter from its fields, for restore(); it has no id yet."""
-    return read_dead_letter([b"0-0", words])
+    return read_dead_letter([b"0-0", raw_fields])
 
 
 def _read_filter(which: dict[str, Any]) -> Filter:

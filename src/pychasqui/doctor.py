@@ -63,24 +63,24 @@ class Doctor(ServerSession):
     async def examine_server(self) -> list[Finding]:
         """Looks at the server's version, persistence, eviction policy, memory, connections and clock."""
         clock = await self._broker.compare_clocks()  # the first call, which makes the connection
-        found = list(_judge_version(self._broker))
+        found = list(_examine_version(self._broker))
         info = await self._broker.read_info()
         if info is None:
             text = "this user may not call INFO, so persistence, eviction and memory are unknown"
             found.append(Finding("server", "settings", "warning", text, "allow the user INFO: ACL SETUSER name +info"))
         else:
-            found += [*_judge_role(info), *_judge_persistence(info), *judge_memory(info), *_judge_clients(info)]
-            found += judge_replicas(info)
+            found += [*_examine_role(info), *_examine_persistence(info), *examine_memory(info), *_examine_clients(info)]
+            found += examine_replicas(info)
         if "+sentinel://" in self.redis_address:
             text = f"the Sentinels say that {self._broker.server_address} is the master"
             found.append(Finding("server", "master", "ok", text))
         if (cluster := await self._broker.read_cluster_health()) is not None:
-            found += judge_cluster(cluster)
-        return [*found, judge_clock(clock)]
+            found += examine_cluster(cluster)
+        return [*found, examine_clock(clock)]
 
     async def examine_queue(self, name: str) -> list[Finding]:
         """Looks at the types of a queue's keys, its consumer group, its consumers, and whether it is paused."""
-        return list(judge_queue(f"queue {name}", await self._broker.read_queue_health(check_queue_name(name))))
+        return list(examine_queue_health(f"queue {name}", await self._broker.read_queue_health(check_queue_name(name))))
 
     async def acl_users(self, *queue_names: str) -> list[AclUser]:
         """Returns a user for each role, for these queues.
@@ -102,7 +102,7 @@ class Doctor(ServerSession):
         ]
 
 
-def _judge_version(broker: DoctorBroker) -> Iterator[Finding]:
+def _examine_version(broker: DoctorBroker) -> Iterator[Finding]:
     capabilities = broker.capabilities()
     lacks = [name for name, is_there in capabilities.items() if not is_there]
     if lacks:
@@ -116,14 +116,14 @@ def _judge_version(broker: DoctorBroker) -> Iterator[Finding]:
         yield Finding("server", "vulnerability", "warning", text, remedy)
 
 
-def _judge_role(info: dict[str, str]) -> Iterator[Finding]:
+def _examine_role(info: dict[str, str]) -> Iterator[Finding]:
     if info.get("role", "master") != "master":
         master = printable(f"{info.get('master_host', '?')}:{info.get('master_port', '?')}")
         text = "the server is a replica, which takes no jobs"
         yield Finding("server", "role", "problem", text, f"use the address of its master, {master}")
 
 
-def _judge_persistence(info: dict[str, str]) -> Iterator[Finding]:
+def _examine_persistence(info: dict[str, str]) -> Iterator[Finding]:
     risks = read_risks("\n".join(f"{name}:{value}" for name, value in info.items()))
     failed = [name for name in ("rdb_last_bgsave_status", "aof_last_write_status") if info.get(name, "ok") != "ok"]
     if failed:
@@ -146,7 +146,7 @@ def _judge_persistence(info: dict[str, str]) -> Iterator[Finding]:
         yield Finding("server", "evicted", "warning", text, "jobs may be among them: set noeviction and more memory")
 
 
-def judge_memory(info: dict[str, str]) -> Iterator[Finding]:
+def examine_memory(info: dict[str, str]) -> Iterator[Finding]:
     used, bound = _read_info_number(info, "used_memory"), _read_info_number(info, "maxmemory")
     of = bound or _read_info_number(info, "total_system_memory")
     share = used / of if of else 0.0
@@ -160,7 +160,7 @@ def judge_memory(info: dict[str, str]) -> Iterator[Finding]:
         yield Finding("server", "memory", "ok", text)
 
 
-def _judge_clients(info: dict[str, str]) -> Iterator[Finding]:
+def _examine_clients(info: dict[str, str]) -> Iterator[Finding]:
     clients, max_clients = _read_info_number(info, "connected_clients"), _read_info_number(info, "maxclients")
     text = f"{clients:,} of {max_clients:,} connections are open"
     if max_clients and clients >= LARGE_SHARE * max_clients:
@@ -169,7 +169,7 @@ def _judge_clients(info: dict[str, str]) -> Iterator[Finding]:
         yield Finding("server", "connections", "ok", text)
 
 
-def judge_replicas(info: dict[str, str]) -> Iterator[Finding]:
+def examine_replicas(info: dict[str, str]) -> Iterator[Finding]:
     """A master without replicas is judged elsewhere, by its persistence."""
     written = _read_info_number(info, "master_repl_offset")
     replicas = [_parse_replica_fields(info[f"slave{number}"]) for number in range(64) if f"slave{number}" in info]
@@ -188,7 +188,7 @@ def judge_replicas(info: dict[str, str]) -> Iterator[Finding]:
         yield Finding("server", "min-replicas-to-write", "note", text, remedy)
 
 
-def judge_cluster(cluster: ClusterHealth) -> Iterator[Finding]:
+def examine_cluster(cluster: ClusterHealth) -> Iterator[Finding]:
     text = f"{cluster.masters} masters of {cluster.nodes} nodes have {cluster.slots:,} of 16,384 slots"
     if cluster.is_ok:
         yield Finding("server", "cluster", "ok", text)
@@ -203,7 +203,7 @@ def judge_cluster(cluster: ClusterHealth) -> Iterator[Finding]:
         yield Finding("server", "open slots", "warning", text, remedy)
 
 
-def judge_clock(clock: ClockReading) -> Finding:
+def examine_clock(clock: ClockReading) -> Finding:
     direction = "ahead of" if clock.ahead_ms > 0 else "behind"
     ahead_ms, within_ms = abs(clock.ahead_ms), max(1.0, clock.within_ms)
     if ahead_ms - within_ms > SKEW_MS:
@@ -215,7 +215,7 @@ def judge_clock(clock: ClockReading) -> Finding:
     )
 
 
-def judge_queue(subject: str, health: QueueHealth) -> Iterator[Finding]:
+def examine_queue_health(subject: str, health: QueueHealth) -> Iterator[Finding]:
     for key, (kind, wanted) in health.wrong_types.items():
         text = f"key {printable(key)} is a {printable(kind)}, and must be a {wanted}"
         yield Finding(
@@ -231,7 +231,7 @@ def judge_queue(subject: str, health: QueueHealth) -> Iterator[Finding]:
         text = f"there are other consumer groups: {', '.join(others[:5])}"
         remedy = "each group runs every job: remove those that are not meant, by XGROUP DESTROY"
         yield Finding(subject, "group", "warning", text, remedy)
-    yield from _judge_consumers(subject, health)
+    yield from _examine_consumers(subject, health)
     if health.is_paused:
         yield Finding(subject, "pause", "warning", "the queue is paused", f"chasqui resume {subject.partition(' ')[2]}")
     if health.dead_dropped:
@@ -244,7 +244,7 @@ def judge_queue(subject: str, health: QueueHealth) -> Iterator[Finding]:
         yield Finding(subject, "dead letters", "note", text, f"chasqui dlq groups {subject.partition(' ')[2]}")
 
 
-def _judge_consumers(subject: str, health: QueueHealth) -> Iterator[Finding]:
+def _examine_consumers(subject: str, health: QueueHealth) -> Iterator[Finding]:
     unknown = [one for one in health.consumers if one.name not in health.leased]
     official = [one for one in unknown if one.name not in health.left and one.idle_ms < SEEN_LATELY_MS]
     stuck = [one for one in unknown if one.pending and one.idle_ms >= SEEN_LATELY_MS]

@@ -185,19 +185,19 @@ class QueueEvents:
             # both may be undone.
             if action_for(error) is ErrorAction.FATAL and not self._has_read and not self._outage.is_on:
                 raise
-            await asyncio.sleep(self._outage.pause_after(error))
+            await asyncio.sleep(self._outage.pause_s_after(error))
             return
         self._outage.end()
         self._has_read = True
         if not entries:
-            await self._follow_a_new_stream()
+            await self._restart_if_stream_was_recreated()
         for entry in entries:
             self._after = entry[0].decode()
             event = read_event(entry)
             if self._is_wanted(event):
                 self._inbox.append(event)
 
-    async def _follow_a_new_stream(self) -> None:
+    async def _restart_if_stream_was_recreated(self) -> None:
         """Starts from the beginning if the stream's last id is before the last event that was read.
 
         That stream was deleted and made again. Without this, no event would be read until ids pass the old one.

@@ -17,7 +17,7 @@ from ._wire.envelope import decode_envelope
 from ._wire.lenient import read_entry_id, read_ms
 from ._wire.member import split_member
 from ._wire.msgpack import decode_data
-from ._wire.worker_record import WorkerInfo, read_worker
+from ._wire.worker_record import WorkerInfo, decode_worker_record
 from .errors import DecodeError, InvalidArgument
 
 __all__ = ["Counts", "Inspector", "JobView", "Page", "State", "WorkerInfo"]
@@ -77,19 +77,19 @@ class Inspector:
         if state == "active":
             found = await self._broker().read_active_page(check_page_position(after), limit)
             return _make_page(
-                [_view_active(entry_id, held) for entry_id, held in found], limit, [one[0] for one in found]
+                [_make_active_view(entry_id, held) for entry_id, held in found], limit, [one[0] for one in found]
             )
         read = self._broker().read_waiting_page if state == "waiting" else self._broker().read_dead_page
         entries = await read(check_page_position(after), limit)
         return _make_page(
-            [view_entry(state, entry) for entry in entries], limit, [entry[0].decode() for entry in entries]
+            [make_entry_view(state, entry) for entry in entries], limit, [entry[0].decode() for entry in entries]
         )
 
     async def _read_delayed_page(self, after: str, limit: int) -> Page:
         # By time and not by rank: jobs that become due between two pages leave at the front.
         due_ms, seen = map(int, check_page_position(after).split("-")) if after != "" else (0, 0)
         members = await self._broker().read_delayed_page(due_ms if after else None, seen, limit)
-        jobs = [view_delayed(member, due) for member, due in members]
+        jobs = [make_delayed_view(member, due) for member, due in members]
         if len(members) < limit:
             return Page(jobs, None)
         last_ms = read_ms(members[-1][1])
@@ -105,7 +105,7 @@ class Inspector:
         broker, job_id = self._broker(), check_job_id(job_id)
         # An index or a uniqueness key may name the entry of another job if another program has written it.
         if (found := await broker.find_delayed_member(job_id)) is not None and (
-            view := view_delayed(*found)
+            view := make_delayed_view(*found)
         ).id == job_id:
             return view
         indexed = await broker.find_unique_entry(job_id)
@@ -117,12 +117,12 @@ class Inspector:
         if entry is not None:
             held = await broker.find_pending(entry[0])
             return (
-                view_entry("waiting", entry)
+                make_entry_view("waiting", entry)
                 if held is None
-                else _view_active(entry[0].decode(), held._replace(entry=entry))
+                else _make_active_view(entry[0].decode(), held._replace(entry=entry))
             )
         entry = find_entry(await broker.read_dead_page("", MAX_SEARCHED), job_id)
-        return None if entry is None else view_entry("dead", entry)
+        return None if entry is None else make_entry_view("dead", entry)
 
     async def describe_where_job_is(self, job_id: str) -> str:
         """Says in a sentence where a job is and how many workers live, for the error of a wait that timed out."""
@@ -147,7 +147,7 @@ class Inspector:
 
     async def workers(self) -> list[WorkerInfo]:
         """Lists the living workers, as they describe themselves. One whose record cannot be read has an `error`."""
-        return [read_worker(name, raw) for name, raw in await self._broker().read_worker_records()]
+        return [decode_worker_record(name, raw) for name, raw in await self._broker().read_worker_records()]
 
     async def purge(self, state: State) -> int:
         """Removes the waiting or the delayed jobs for good, and returns how many."""
@@ -190,14 +190,14 @@ def find_entry(entries: list[Entry], job_id: str) -> Entry | None:
         return None
     for entry in entries:
         for word in entry[1] or ():
-            if wanted in word and _view_envelope("", read_envelope_and_name(entry)[0], "").id == job_id:
+            if wanted in word and _make_envelope_view("", read_envelope_and_name(entry)[0], "").id == job_id:
                 return entry
     return None
 
 
-def view_entry(state: str, entry: Entry, **more: Any) -> JobView:
+def make_entry_view(state: str, entry: Entry, **more: Any) -> JobView:
     envelope, name = read_envelope_and_name(entry)
-    view = _view_envelope(state, envelope, name, entry_id=entry[0].decode(), **more)
+    view = _make_envelope_view(state, envelope, name, entry_id=entry[0].decode(), **more)
     if state != "dead":
         return view
     letter = read_dead_letter(entry)
@@ -205,20 +205,22 @@ def view_entry(state: str, entry: Entry, **more: Any) -> JobView:
     return replace(view, reason=letter.reason or None, error=error or view.error)
 
 
-def _view_active(entry_id: str, held: Pending) -> JobView:
-    entry = held.entry or [entry_id.encode(), []]
-    return view_entry("active", entry, worker=held.consumer, idle_ms=held.idle_ms, deliveries=held.deliveries)
+def _make_active_view(entry_id: str, pending: Pending) -> JobView:
+    entry = pending.entry or [entry_id.encode(), []]
+    return make_entry_view(
+        "active", entry, worker=pending.consumer, idle_ms=pending.idle_ms, deliveries=pending.deliveries
+    )
 
 
-def view_delayed(member: bytes, due: float) -> JobView:
+def make_delayed_view(member: bytes, due: float) -> JobView:
     try:
         name, envelope = split_member(member)
     except DecodeError as error:
         return JobView("delayed", None, due_ms=read_ms(due), error=str(error))
-    return _view_envelope("delayed", envelope, name, due_ms=read_ms(due))
+    return _make_envelope_view("delayed", envelope, name, due_ms=read_ms(due))
 
 
-def _view_envelope(state: str, raw: bytes, name: str, **more: Any) -> JobView:
+def _make_envelope_view(state: str, raw: bytes, name: str, **more: Any) -> JobView:
     try:
         envelope = decode_envelope(raw)
     except DecodeError as error:

@@ -24,7 +24,7 @@ from ._wire.event import RETRY_SCHEDULED, QueueEvent, read_event, read_failure_t
 from ._wire.lenient import read_entry_id
 from ._wire.msgpack import decode_data
 from .errors import DecodeError
-from .inspector import JobView, find_entry, view_delayed, view_entry
+from .inspector import JobView, find_entry, make_delayed_view, make_entry_view
 
 __all__ = ["JobStatus", "JobStatusFinder"]
 
@@ -75,7 +75,7 @@ class JobStatusFinder:
             self._session().results.read_progress(job_id),
         )
         # An index or a uniqueness key may name the entry of another job if another program has written it.
-        if member is not None and (view := view_delayed(*member)).id == job_id:
+        if member is not None and (view := make_delayed_view(*member)).id == job_id:
             return _make_delayed_status(
                 view, await self._read_job_events(job_id, id_time_ms) if view.attempt else [], progress
             )
@@ -93,10 +93,10 @@ class JobStatusFinder:
             if last is None or last.name not in ("completed", "cancelled"):
                 entry = await self._find_entry_at_stream_ends(job_id)
             if entry is None:
-                return await self._find_ended(job_id, events, id_time_ms)
+                return await self._find_ended_job(job_id, events, id_time_ms)
         return await self._make_status_of_entry(job_id, entry, id_time_ms, progress)
 
-    async def _find_ended(self, job_id: str, events: list[QueueEvent], id_time_ms: int | None) -> JobStatus:
+    async def _find_ended_job(self, job_id: str, events: list[QueueEvent], id_time_ms: int | None) -> JobStatus:
         """What is known of a job that is neither delayed nor in the stream."""
         if (letter := await self._find_letter(job_id, id_time_ms)) is not None:
             return _make_dead_status(job_id, letter)
@@ -108,7 +108,7 @@ class JobStatusFinder:
         )
         if stored[0] is not None:
             return _make_done_status(job_id, stored[0], events, id_time_ms)
-        if member is not None and (view := view_delayed(*member)).id == job_id:
+        if member is not None and (view := make_delayed_view(*member)).id == job_id:
             return _make_delayed_status(view, events, progress)
         return _make_status_from_events(job_id, events, id_time_ms)
 
@@ -118,13 +118,13 @@ class JobStatusFinder:
         held = await self._session().inspector.find_pending(entry[0])
         if held is not None:
             return _make_running_status(job_id, entry, held, await self._read_job_events(job_id, id_time_ms), progress)
-        ahead, is_exact = await self._count_ahead(entry)
-        view = view_entry("waiting", entry)
+        ahead, is_exact = await self._count_jobs_ahead(entry)
+        view = make_entry_view("waiting", entry)
         note = "" if is_exact else "the number of jobs ahead of it is an estimate"
         return JobStatus(
             job_id,
             "waiting",
-            **_read_common_facts(view),
+            **_view_to_common_fields(view),
             ahead=ahead,
             ahead_is_exact=is_exact,
             progress=progress,
@@ -169,7 +169,7 @@ class JobStatusFinder:
                         found[event.event_id] = event
         return [found[event_id] for event_id in sorted(found, key=read_entry_id)]
 
-    async def _count_ahead(self, entry: Entry) -> tuple[int, bool]:
+    async def _count_jobs_ahead(self, entry: Entry) -> tuple[int, bool]:
         """How many jobs wait before this one: counted if it is near one of the ends, else estimated by its time."""
         inspector, finder = self._session().inspector, self._session().job_finder
         counts, first, newest = await asyncio.gather(
@@ -199,7 +199,7 @@ class JobStatusFinder:
 # What is found becomes a status ---------------------------------------------------------------------------------------
 
 
-def _read_common_facts(view: JobView) -> dict[str, Any]:
+def _view_to_common_fields(view: JobView) -> dict[str, Any]:
     created_at_ms = view.created_at_ms or None
     return {"name": view.name, "data": view.data, "attempt": view.attempt + 1, "created_at_ms": created_at_ms}
 
@@ -225,7 +225,7 @@ def _make_delayed_status(view: JobView, events: list[QueueEvent], progress: int 
     return JobStatus(
         view.id or "",
         "retrying" if is_retry else "delayed",
-        **_read_common_facts(view),
+        **_view_to_common_fields(view),
         due_ms=view.due_ms,
         error=read_failure_text(failed) if failed else None,
         progress=progress,
@@ -234,20 +234,20 @@ def _make_delayed_status(view: JobView, events: list[QueueEvent], progress: int 
 
 
 def _make_running_status(
-    job_id: str, entry: Entry, held: Pending, events: list[QueueEvent], progress: int | None
+    job_id: str, entry: Entry, pending: Pending, events: list[QueueEvent], progress: int | None
 ) -> JobStatus:
-    view = view_entry("active", entry)
+    view = make_entry_view("active", entry)
     active = _find_last_event(events, "active", "completed", "failed", RETRY_SCHEDULED, "waiting")
     is_seen = active is not None and active.name == "active"
     note = "" if is_seen else "when it began is not known: its event is not among those that were read"
     if not is_seen and progress is None:
         note += ", or it still waits inside its worker for a free handler"
-    facts = _read_common_facts(view) | {"attempt": max(view.attempt + 1, held.deliveries)}
+    facts = _view_to_common_fields(view) | {"attempt": max(view.attempt + 1, pending.deliveries)}
     return JobStatus(
         job_id,
         "running",
         **facts,
-        worker=held.consumer,
+        worker=pending.consumer,
         since_ms=_read_event_time(active) if is_seen else None,
         progress=progress,
         entry_id=view.entry_id,
@@ -256,8 +256,8 @@ def _make_running_status(
 
 
 def _make_dead_status(job_id: str, entry: Entry) -> JobStatus:
-    letter, view = read_dead_letter(entry), view_entry("dead", entry)
-    facts = _read_common_facts(view) | {"attempt": letter.attempts or 0}
+    letter, view = read_dead_letter(entry), make_entry_view("dead", entry)
+    facts = _view_to_common_fields(view) | {"attempt": letter.attempts or 0}
     return JobStatus(
         job_id,
         "dead",

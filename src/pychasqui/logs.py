@@ -29,7 +29,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from ._core.delivery import Delivery
 from ._core.printable import printable
-from ._core.user_objects import class_name_of, text_of
+from ._core.user_objects import class_name_of, safe_str
 
 __all__ = ["JobFilter", "JsonFormatter"]
 
@@ -163,4 +163,4 @@ def _to_json(value: Any) -> str:
 
 
 def _cut_text(value: object) -> str:
-    return text_of(value)[:MAX_TEXT_CHARS]
+    return safe_str(value)[:MAX_TEXT_CHARS]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from ._core import checks
 from ._core.cached_property import cached_property
-from ._core.config import takes_fields_of
+from ._core.config import take_config_fields_as_arguments
 from ._core.options import JobOptions, refuse_options_beside_repeat, refuse_unknown_options
 from ._core.retry_options import RetryOverride
 from ._producer.cancel_and_reschedule import CancelAndReschedule
@@ -24,7 +24,7 @@ from ._redis.keys import Keys
 from .errors import Closed, InvalidArgument, RedisTrouble, WrongLoop
 from .job import Job
 from .metrics import GuardedSinks
-from .settings import settings_for
+from .settings import find_settings_not_given
 
 if TYPE_CHECKING:
     from ._core.repeat_pattern import MissedFiresPolicy, RepeatPattern
@@ -56,7 +56,7 @@ class Queue(OfficialNames, CancelAndReschedule, PauseAndPurge):
     tracing               "auto" traces adds if OpenTelemetry has a provider; "off"; or an OpenTelemetry of your own
     """
 
-    @takes_fields_of(QueueConfig, settings_for)
+    @take_config_fields_as_arguments(QueueConfig, find_settings_not_given)
     def __init__(self, config: QueueConfig) -> None:
         self._config = config
         self._encoder = Encoder(config.max_payload_bytes, 1000 * config.max_delay_secs)

@@ -8,7 +8,7 @@ from typing import Any
 
 from ._core.checks import check_int, check_job_name
 from ._core.defaults import MAX_PAYLOAD_BYTES
-from ._core.fire_plan import RepeatSpec, first_fire
+from ._core.fire_plan import RepeatSpec, first_fire_ms
 from ._core.options import Backoff
 from ._core.repeat_pattern import MissedFiresPolicy, RepeatPattern, check_missed_fires, check_repeat_pattern, next_fires
 from ._core.retry_options import RetryOverride, make_retry_override
@@ -94,7 +94,7 @@ class Repeatables:
             there = await self._broker().read(spec.key)
             now_ms = await self._broker().now_ms()
             keeps_times = there is not None and _has_same_times(there, spec)
-            first_ms = 0 if keeps_times else _find_first_fire(spec, now_ms)
+            first_ms = 0 if keeps_times else _first_fire_ms_or_raise(spec, now_ms)
             expected_spec = b"" if there is None else there.spec
             done = await self._broker().upsert(
                 spec.key, first_ms, raw, retry, now_ms, expected_spec=expected_spec, keeps_times=keeps_times
@@ -142,7 +142,7 @@ class Repeatables:
             return False
         now_ms = await self._broker().now_ms()
         return await self._broker().remove_pause_or_resume(
-            "resume", key, _find_first_fire(decode_spec(stored.spec), now_ms), now_ms
+            "resume", key, _first_fire_ms_or_raise(decode_spec(stored.spec), now_ms), now_ms
         )
 
     async def next_fires(self, key: str, n: int = 5) -> list[int]:
@@ -170,8 +170,8 @@ def _has_same_times(stored: StoredRepeatable, spec: RepeatSpec) -> bool:
     )
 
 
-def _find_first_fire(spec: RepeatSpec, now_ms: int) -> int:
-    first_ms = first_fire(spec, now_ms)
+def _first_fire_ms_or_raise(spec: RepeatSpec, now_ms: int) -> int:
+    first_ms = first_fire_ms(spec, now_ms)
     if first_ms is None:
         bounds = f"from start_after_ms={spec.start_after_ms} to end_before_ms={spec.end_before_ms}"
         raise InvalidArgument(f"repeatable {spec.key[:200]!r} would never fire: it has no time {bounds}")

@@ -193,7 +193,7 @@ class Results:
         """Fetches the results of the jobs in `_lookups_due`, and ends the waits whose answer is known."""
         while self._lookups_due:
             # How each ended, read before the fetch: a job that ends during the fetch is fetched again.
-            some = {job_id: self._find_end(job_id) for job_id in islice(self._lookups_due, ASKED_AT_ONCE)}
+            some = {job_id: self._find_end_event(job_id) for job_id in islice(self._lookups_due, ASKED_AT_ONCE)}
             for job_id in some:
                 del self._lookups_due[job_id]
             try:
@@ -210,12 +210,12 @@ class Results:
             for (job_id, ended), raw in zip(some.items(), found, strict=True):
                 if raw is not None:
                     self._decode_and_answer_waits(job_id, raw)
-                elif ended is not None and not self._end_without_result(job_id, ended):
+                elif ended is not None and not self._try_end_waits_without_result(job_id, ended):
                     doubted.append(job_id)
             if doubted:
                 await self._answer_none_unless_pending(doubted)
 
-    def _find_end(self, job_id: str) -> QueueEvent | None:
+    def _find_end_event(self, job_id: str) -> QueueEvent | None:
         end = self._ended.get(job_id)
         return None if end is None or self._replayed.was_replayed_after(job_id, end) else end
 
@@ -249,7 +249,7 @@ class Results:
         else:
             self._answer_waits(job_id, result)
 
-    def _end_without_result(self, job_id: str, event: QueueEvent) -> bool:
+    def _try_end_waits_without_result(self, job_id: str, event: QueueEvent) -> bool:
         """Ends the waits for a job that has ended without a result; False if it may have returned None."""
         end = read_job_end(event)
         if end.is_cancelled:
@@ -312,9 +312,9 @@ def _remember_newest_event(events: OrderedDict[str, Remembered], job_id: str, ev
         events.popitem(last=False)
 
 
-def decode_results(found: Iterable[bytes | None]) -> list[Any]:
+def decode_results(raw_results: Iterable[bytes | None]) -> list[Any]:
     """Decodes each result; None where there is none, as in the official package."""
-    return [None if raw is None else decode_data(raw) for raw in found]
+    return [None if raw is None else decode_data(raw) for raw in raw_results]
 
 
 async def gather_or_raise_first(waits: Iterable[Coroutine[Any, Any, Any]]) -> list[Any]:

@@ -77,7 +77,7 @@ class _StandaloneLeader(Lifecycle):
             service.start()
             self._report_started()
             await self._stop_wanted.wait()
-            await service.end(patience_s=CLOSING_S)
+            await service.end(timeout_s=CLOSING_S)
         finally:
             if finding is not None:
                 finding.cancel()

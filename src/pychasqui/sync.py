@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar
 
 from ._core.checks import check_queue_name
-from ._core.config import takes_fields_of
+from ._core.config import take_config_fields_as_arguments
 from ._producer.config import QueueConfig
 from ._tasks.loop_queues import LoopQueues, run_without_loop
 from ._tasks.portal import portal, refuse_in_loop
@@ -22,7 +22,7 @@ from .dlq import DeadLetters
 from .handles import JobHandle
 from .queue import Queue
 from .repeatables import Repeatables
-from .settings import settings_for
+from .settings import find_settings_not_given
 from .tasks import BoundTask
 
 P = ParamSpec("P")
@@ -33,7 +33,7 @@ Part = TypeVar("Part")
 
 class _CallsQueue(Protocol):
     def call_queue(
-        self, what: str, use: Callable[[Queue], Coroutine[Any, Any, R]], *, needs_task: bool = True
+        self, blocking_call: str, make_coroutine: Callable[[Queue], Coroutine[Any, Any, R]], *, needs_task: bool = True
     ) -> R: ...
 
 
@@ -43,24 +43,26 @@ def _make_blocking_method(
     """The method of Queue, blocking; see Portal.call()."""
 
     name = method.__name__  # by its name: a test's queue has its own
-    what = f"SyncQueue.{name}"
+    blocking_call = f"SyncQueue.{name}"
 
     @wraps(method)
     def call(self: _CallsQueue, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        result: R = self.call_queue(what, lambda queue: getattr(queue, name)(*args, **kwargs), needs_task=needs_task)
+        result: R = self.call_queue(
+            blocking_call, lambda queue: getattr(queue, name)(*args, **kwargs), needs_task=needs_task
+        )
         return result
 
     return call
 
 
-def _make_blocking_of_part(
-    part: Callable[[Queue], Part], method: Callable[Concatenate[Part, P], Coroutine[Any, Any, R]]
+def _make_blocking_method_of_part(
+    get_part: Callable[[Queue], Part], method: Callable[Concatenate[Part, P], Coroutine[Any, Any, R]]
 ) -> Callable[Concatenate[_CallsQueue, P], R]:
     """The method of a part of Queue, blocking."""
 
     @wraps(method)
     def call(self: _CallsQueue, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        return self.call_queue(method.__qualname__, lambda queue: method(part(queue), *args, **kwargs))
+        return self.call_queue(method.__qualname__, lambda queue: method(get_part(queue), *args, **kwargs))
 
     return call
 
@@ -80,15 +82,15 @@ class SyncDeadLetters:
         self.call_queue = queue.call_queue
 
     # mypy takes `self` for one of **which
-    page = _make_blocking_of_part(_get_dlq, DeadLetters.page)  # type: ignore[arg-type]
-    count = _make_blocking_of_part(_get_dlq, DeadLetters.count)  # type: ignore[arg-type]
-    count_by_reason = _make_blocking_of_part(_get_dlq, DeadLetters.count_by_reason)  # type: ignore[arg-type]
-    dropped = _make_blocking_of_part(_get_dlq, DeadLetters.dropped)
-    replay = _make_blocking_of_part(_get_dlq, DeadLetters.replay)  # type: ignore[arg-type]
-    replay_with = _make_blocking_of_part(_get_dlq, DeadLetters.replay_with)
-    remove = _make_blocking_of_part(_get_dlq, DeadLetters.remove)  # type: ignore[arg-type]
-    purge = _make_blocking_of_part(_get_dlq, DeadLetters.purge)
-    restore = _make_blocking_of_part(_get_dlq, DeadLetters.restore)
+    page = _make_blocking_method_of_part(_get_dlq, DeadLetters.page)  # type: ignore[arg-type]
+    count = _make_blocking_method_of_part(_get_dlq, DeadLetters.count)  # type: ignore[arg-type]
+    count_by_reason = _make_blocking_method_of_part(_get_dlq, DeadLetters.count_by_reason)  # type: ignore[arg-type]
+    dropped = _make_blocking_method_of_part(_get_dlq, DeadLetters.dropped)
+    replay = _make_blocking_method_of_part(_get_dlq, DeadLetters.replay)  # type: ignore[arg-type]
+    replay_with = _make_blocking_method_of_part(_get_dlq, DeadLetters.replay_with)
+    remove = _make_blocking_method_of_part(_get_dlq, DeadLetters.remove)  # type: ignore[arg-type]
+    purge = _make_blocking_method_of_part(_get_dlq, DeadLetters.purge)
+    restore = _make_blocking_method_of_part(_get_dlq, DeadLetters.restore)
 
 
 class SyncRepeatables:
@@ -97,13 +99,13 @@ class SyncRepeatables:
     def __init__(self, queue: _CallsQueue) -> None:
         self.call_queue = queue.call_queue
 
-    upsert = _make_blocking_of_part(_get_repeatables, Repeatables.upsert)
-    page = _make_blocking_of_part(_get_repeatables, Repeatables.page)
-    get = _make_blocking_of_part(_get_repeatables, Repeatables.get)
-    remove = _make_blocking_of_part(_get_repeatables, Repeatables.remove)
-    pause = _make_blocking_of_part(_get_repeatables, Repeatables.pause)
-    resume = _make_blocking_of_part(_get_repeatables, Repeatables.resume)
-    next_fires = _make_blocking_of_part(_get_repeatables, Repeatables.next_fires)
+    upsert = _make_blocking_method_of_part(_get_repeatables, Repeatables.upsert)
+    page = _make_blocking_method_of_part(_get_repeatables, Repeatables.page)
+    get = _make_blocking_method_of_part(_get_repeatables, Repeatables.get)
+    remove = _make_blocking_method_of_part(_get_repeatables, Repeatables.remove)
+    pause = _make_blocking_method_of_part(_get_repeatables, Repeatables.pause)
+    resume = _make_blocking_method_of_part(_get_repeatables, Repeatables.resume)
+    next_fires = _make_blocking_method_of_part(_get_repeatables, Repeatables.next_fires)
 
 
 class QueueMethods:
@@ -129,10 +131,12 @@ class QueueMethods:
         """The queue's repeatables."""
         return self._repeatables
 
-    def call_queue(self, what: str, use: Callable[[Queue], Coroutine[Any, Any, R]], *, needs_task: bool = True) -> R:
-        """Runs what `use` makes of the Queue, and blocks until it has ended."""
-        make = lambda: use(self._queues(self._name))  # noqa: E731
-        return call_blocking(self._queues, what, "await the method of Queue", make, needs_task=needs_task)
+    def call_queue(
+        self, blocking_call: str, make_coroutine: Callable[[Queue], Coroutine[Any, Any, R]], *, needs_task: bool = True
+    ) -> R:
+        """Runs the coroutine that `make_coroutine(queue)` returns, and blocks until it has ended."""
+        make = lambda: make_coroutine(self._queues(self._name))  # noqa: E731
+        return call_blocking(self._queues, blocking_call, "await the method of Queue", make, needs_task=needs_task)
 
     add = _make_blocking_method(Queue.add, needs_task=False)
     add_bulk = _make_blocking_method(Queue.add_bulk)
@@ -176,7 +180,7 @@ class QueueMethods:
 class SyncQueue(QueueMethods):
     """A Queue for synchronous code: the same options and names, blocking, from any thread, before and after a fork."""
 
-    @takes_fields_of(QueueConfig, settings_for)
+    @take_config_fields_as_arguments(QueueConfig, find_settings_not_given)
     def __init__(self, config: QueueConfig) -> None:
         options = {field.name: getattr(config, field.name) for field in fields(config)}
         Queue(**options)  # refuses a wrong URL here, and not at the first use
@@ -220,22 +224,24 @@ class SyncJobHandle(Generic[R_co]):
 
     def result(self, timeout: float = 30.0) -> R_co:
         """Waits for what the task returns; see JobHandle.result()."""
-        return self._call("result", lambda: self._handle.result(timeout))
+        return self._call_blocking("result", lambda: self._handle.result(timeout))
 
     def cancel(self) -> Cancellation:
         """Cancels the job, wherever it is; see Queue.cancel()."""
-        return self._call("cancel", self._handle.cancel)
+        return self._call_blocking("cancel", self._handle.cancel)
 
     def progress(self) -> int | None:
         """Returns the progress that the task reported last, in per cent; None if it reported none."""
-        return self._call("progress", self._handle.progress)
+        return self._call_blocking("progress", self._handle.progress)
 
     def logs(self, *, limit: int = 100) -> list[str]:
         """Returns the last lines that the task logged, oldest first."""
-        return self._call("logs", lambda: self._handle.logs(limit=limit))
+        return self._call_blocking("logs", lambda: self._handle.logs(limit=limit))
 
-    def _call(self, what: str, make: Callable[[], Coroutine[Any, Any, R]]) -> R:
-        return call_blocking(self._queues, f"SyncJobHandle.{what}", f"await JobHandle.{what}()", make)
+    def _call_blocking(self, method_name: str, make_coroutine: Callable[[], Coroutine[Any, Any, R]]) -> R:
+        return call_blocking(
+            self._queues, f"SyncJobHandle.{method_name}", f"await JobHandle.{method_name}()", make_coroutine
+        )
 
     def __repr__(self) -> str:
         return f"Sync{self._handle!r}"
@@ -260,9 +266,9 @@ class SyncTask(Generic[P, R_co]):
 
     def enqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> SyncJobHandle[R_co]:
         """Checks the arguments and adds a job; returns when Redis has it."""
-        what, instead = f"{self._name}.sync.enqueue", f"await {self._name}.enqueue(...)"
+        blocking_call, instead = f"{self._name}.sync.enqueue", f"await {self._name}.enqueue(...)"
         make = lambda: self._task.enqueue(*args, **kwargs)  # noqa: E731
-        handle = call_blocking(self._queues, what, instead, make, needs_task=False)
+        handle = call_blocking(self._queues, blocking_call, instead, make, needs_task=False)
         return SyncJobHandle(handle, self._queues)
 
     def handle(self, job_id: str) -> SyncJobHandle[R_co]:
@@ -300,14 +306,14 @@ class SyncApp:
 
 def call_blocking(
     queues: LoopQueues,
-    what: str,
+    blocking_call: str,
     instead: str,
-    make: Callable[[], Coroutine[Any, Any, R]],
+    make_coroutine: Callable[[], Coroutine[Any, Any, R]],
     *,
     needs_task: bool = True,
 ) -> R:
     """Runs a coroutine on the loop of the process's portal; in a test with inline(app), which needs none, here."""
     if queues.is_replaced:
-        return run_without_loop(make())
-    refuse_in_loop(what, instead)
-    return portal.call(make, queues, needs_task=needs_task)
+        return run_without_loop(make_coroutine())
+    refuse_in_loop(blocking_call, instead)
+    return portal.call(make_coroutine, queues, needs_task=needs_task)

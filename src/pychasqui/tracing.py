@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from ._core.delivery import Delivery
-from ._core.user_objects import text_of
+from ._core.user_objects import safe_str
 from .errors import InvalidType
 
 log = logging.getLogger("chasqui.tracing")
@@ -64,7 +64,7 @@ TracingOption = Tracing | Literal["auto", "off"]
 def check_tracing(wanted: Any) -> TracingOption:
     if (type(wanted) is str and wanted in ("auto", "off")) or isinstance(wanted, Tracing):
         return wanted  # type: ignore[return-value]
-    raise InvalidType(f'tracing must be "auto", "off" or an OpenTelemetry, not {text_of(wanted)[:200]!r}')
+    raise InvalidType(f'tracing must be "auto", "off" or an OpenTelemetry, not {safe_str(wanted)[:200]!r}')
 
 
 def find_tracing(wanted: TracingOption) -> Tracing | None:
@@ -81,5 +81,5 @@ def find_tracing(wanted: TracingOption) -> Tracing | None:
     except ImportError as error:
         log.warning("jobs are not traced: the installed opentelemetry-api is too old or incomplete: %s", error)
         return None
-    found: Tracing | None = integration.detect()
+    found: Tracing | None = integration.make_for_global_provider()
     return found

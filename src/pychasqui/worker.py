@@ -12,7 +12,7 @@ from time import monotonic
 from typing import Any
 
 from ._core import checks
-from ._core.config import takes_fields_of
+from ._core.config import take_config_fields_as_arguments
 from ._core.run_timeouts import check_run_timeouts
 from ._http.server import HttpServer
 from ._http.worker_pages import WorkerPages, choose_sinks
@@ -24,7 +24,7 @@ from ._worker.lifecycle import Lifecycle
 from ._worker.shutdown import Shutdown
 from ._worker.startup import Startup
 from ._worker.wiring import Components, build_components
-from .settings import settings_for
+from .settings import find_settings_not_given
 
 log = logging.getLogger("chasqui.worker")
 
@@ -70,7 +70,7 @@ class Worker(Lifecycle):
     tracing               "auto" traces runs if OpenTelemetry has a provider; "off"; or an OpenTelemetry of your own
     """
 
-    @takes_fields_of(WorkerConfig, settings_for)
+    @take_config_fields_as_arguments(WorkerConfig, find_settings_not_given)
     def __init__(self, config: WorkerConfig) -> None:
         self._config = config
         self._shutdown_deadline_s = config.shutdown_deadline_s
@@ -130,7 +130,7 @@ class Worker(Lifecycle):
 
     async def _run_until_stopped(self) -> None:
         config = self._config
-        sinks = choose_sinks(config.metrics_sinks, self.queue_name, is_served=config.metrics_address is not None)
+        sinks = choose_sinks(config.metrics_sinks, self.queue_name, serves_metrics=config.metrics_address is not None)
         components = self._components = build_components(
             config, self._connector, sinks.guarded, on_death=self._on_death, is_abandoned=self._is_main_task_ending
         )

@@ -525,10 +525,10 @@ async def hold_a_lease(scene: CutScene) -> None:
     await scene.witness.xgroup_create(scene.stream.key, "default", "0", mkstream=True)
     await scene.witness.zadd(workers, {"silent": await now_ms(scene.witness) + LEASE_MS})
     holder = LeaseHolder()
-    holder.hold(lease)
+    holder.start_renewing(lease)
     await asyncio.sleep(2.5 * LEASE_MS / 1000)
     assert float(await scene.witness.zscore(workers, "silent") or 0) > await now_ms(scene.witness)
-    holder.end([lease], was_killed=False)
+    holder.end_leases([lease], was_killed=False)
     await eventually(lambda: _is_empty(scene.witness, workers))
     await holder.close()
 

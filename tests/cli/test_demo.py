@@ -21,7 +21,7 @@ from pathlib import Path
 import pytest
 
 from pychasqui._redis.keys import REGISTRY
-from pychasqui.cli.demo.jobs import Runs, count_done, describe_outcome, judge_tally, tally_outcomes
+from pychasqui.cli.demo.jobs import Runs, count_done, describe_outcome, describe_tally_or_raise, tally_outcomes
 from pychasqui.cli.demo.process import END_TIMEOUT_S
 from pychasqui.cli.exits import CommandFailure
 from tests.cli.conftest import COMMAND, Chasqui, Finished, plain_environment
@@ -230,7 +230,7 @@ def test_a_record_counts_each_job_once_and_is_shared_through_its_file(tmp_path: 
         "missing": 1,
     }
     with pytest.raises(CommandFailure, match="1 jobs are missing, and 0 ran twice") as failure:
-        judge_tally(tally)
+        describe_tally_or_raise(tally)
     assert failure.value.code == 1
 
 

@@ -15,7 +15,7 @@ from pychasqui import Job, Queue, Worker
 from pychasqui._redis.command_replies import ConsumerState
 from pychasqui._redis.doctor import ClockReading, QueueHealth
 from pychasqui.cli.exits import ExitCode
-from pychasqui.doctor import Finding, judge_clock, judge_memory, judge_queue
+from pychasqui.doctor import Finding, examine_clock, examine_memory, examine_queue_health
 from tests.cli.conftest import Finished
 from tests.cli.terminals import on_terminal, plain
 from tests.support.server import RedisServer
@@ -127,7 +127,7 @@ def test_a_server_that_is_away_has_its_exit_code(chasqui: Finished) -> None:
     ),
 )
 def test_a_clock_that_differs_is_a_warning(clock: ClockReading, level: str) -> None:
-    assert judge_clock(clock).level == level
+    assert examine_clock(clock).level == level
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ def test_a_clock_that_differs_is_a_warning(clock: ClockReading, level: str) -> N
 )
 def test_a_full_memory_is_found(used: int, bound: int, level: str) -> None:
     info = {"used_memory": str(used), "maxmemory": str(bound), "total_system_memory": "1000"}
-    assert [one.level for one in judge_memory(info)] == [level]
+    assert [one.level for one in examine_memory(info)] == [level]
 
 
 def test_the_consumers_of_dead_programs_are_found() -> None:
@@ -154,7 +154,7 @@ def test_the_consumers_of_dead_programs_are_found() -> None:
         leased={"ours"},
         left=set(),
     )
-    found: list[Finding] = list(judge_queue("queue q", health))
+    found: list[Finding] = list(examine_queue_health("queue q", health))
     texts = [one.text for one in found]
     assert "1 unknown consumers hold 3 jobs: stuck\\x1b" in texts
     assert any("hold nothing: gone" in text for text in texts)

@@ -21,7 +21,7 @@ from pychasqui._worker.promoter import PromoterService
 @contextmanager
 def _death() -> Iterator[None]:
     """The promoter fails when it finds a delayed member that is no job, and a loop that fails ends."""
-    plan, pause_after = PromoterService._next_look_s, Outage.pause_after
+    plan, pause_s_after = PromoterService._choose_pause_s, Outage.pause_s_after
 
     def careless(self: PromoterService, done: Any, *arguments: Any, **options: Any) -> float:
         if done.set_aside:
@@ -31,16 +31,16 @@ def _death() -> Iterator[None]:
     def fatal(self: Outage, error: Exception) -> float:
         if not isinstance(error, RedisTrouble):
             raise error
-        return pause_after(self, error)
+        return pause_s_after(self, error)
 
-    with patch.object(PromoterService, "_next_look_s", careless), patch.object(Outage, "pause_after", fatal):
+    with patch.object(PromoterService, "_choose_pause_s", careless), patch.object(Outage, "pause_s_after", fatal):
         yield
 
 
 @contextmanager
 def _stuck() -> Iterator[None]:
     """A process that meets a key of a wrong type waits for an hour."""
-    with patch.object(Outage, "pause_after", lambda self, error: 3600.0):
+    with patch.object(Outage, "pause_s_after", lambda self, error: 3600.0):
         yield
 
 

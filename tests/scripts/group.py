@@ -18,7 +18,14 @@ from pychasqui._redis import scripts
 from pychasqui._redis.dialect import parse_version
 from pychasqui._redis.keys import REGISTRY, Keys
 from pychasqui._redis.leases import MUST_CLAIM
-from pychasqui._redis.replies import OtherClaim, RenewalResult, SettledJobs, read_claim, read_renewed, read_settled
+from pychasqui._redis.replies import (
+    OtherClaim,
+    RenewalResult,
+    SettledJobs,
+    read_other_claim,
+    read_renewal_result,
+    read_settled_jobs,
+)
 from pychasqui._wire.entry import entry_sort_key
 
 KEYS = Keys("q")
@@ -241,7 +248,7 @@ class Group:
         ]
         keys = [KEYS.stream, KEYS.delayed, KEYS.events, REPORTS, KEYS.cancelled]
         head = (GROUP, consumer, KEYS.prefix, KEPT_MS, EVENTS_MAX_LEN)
-        self.settled = read_settled(self.run(scripts.RESCHEDULE, keys, *head, *words), len(jobs))
+        self.settled = read_settled_jobs(self.run(scripts.RESCHEDULE, keys, *head, *words), len(jobs))
         return self.settled.answers.count(b"1")
 
     def bury(
@@ -262,7 +269,7 @@ class Group:
         ]
         keys = [KEYS.stream, KEYS.dead, KEYS.dead_dropped, KEYS.events, KEYS.delayed, REPORTS, KEYS.cancelled]
         head = (GROUP, consumer, max_len, KEYS.prefix, EVENTS_MAX_LEN)
-        self.settled = read_settled(self.run(scripts.BURY, keys, *head, *words), len(jobs))
+        self.settled = read_settled_jobs(self.run(scripts.BURY, keys, *head, *words), len(jobs))
         return self.settled.answers.count(b"1")
 
     def ack_unique(self, *entries: tuple[bytes, str]) -> int:
@@ -452,7 +459,7 @@ class Group:
     def claim_name(self, consumer: str, token: str, *, confirms: bool = False) -> OtherClaim:
         keys = [KEYS.workers, KEYS.name_claim(GROUP, consumer)]
         words = (consumer, token, LEASE_MS, MAX_WORKER_LEASE_MS, int(confirms))
-        return read_claim(self.run(scripts.CLAIM_NAME, keys, *words))
+        return read_other_claim(self.run(scripts.CLAIM_NAME, keys, *words))
 
     def renew_worker_lease(self, consumer: str, *entry_ids: bytes, delivery: int = 1) -> list[bytes]:
         return self.renew_lease_of(consumer, dict.fromkeys(entry_ids, delivery))
@@ -465,7 +472,7 @@ class Group:
     def renew_with_record(self, consumer: str, record: bytes, *words: bytes | int) -> RenewalResult:
         keys = [KEYS.stream, KEYS.workers, REPORTS, KEYS.worker(consumer), KEYS.paused, KEYS.cancelled]
         head = (GROUP, consumer, LEASE_MS, KEPT_MS, record, RECORD_KEPT_MS)
-        return read_renewed(self.run(scripts.RENEW_WORKER_LEASE, keys, *head, *words))
+        return read_renewal_result(self.run(scripts.RENEW_WORKER_LEASE, keys, *head, *words))
 
     def hold_lease(self, consumer: str, after: bytes = b"", *, least_left_ms: int = LEASE_MS // 2) -> bytes | None:
         """None if the worker renews its lease itself."""

@@ -27,7 +27,7 @@ from pychasqui._redis.broker import Broker
 from pychasqui._redis.cancellations import Cancellations
 from pychasqui._redis.event_batch import EventBatch, EventsOnSend
 from pychasqui._redis.failed_jobs import Buried, Rescheduled
-from pychasqui._redis.reading import Reading, ReadRequest
+from pychasqui._redis.reading import ReadInFlight, ReadRequest
 from pychasqui._redis.replies import (
     ByteBounds,
     ClaimedEntry,
@@ -64,7 +64,7 @@ class MemoryGroup:
 
 
 class MemoryReading:
-    """`await reading`, as of a Reading."""
+    """`await reading`, as of a ReadInFlight."""
 
     def __init__(self, entries: Awaitable[list[Any]], reply_bytes: int) -> None:
         self.reply_bytes = reply_bytes
@@ -171,8 +171,8 @@ class MemoryBroker(Broker):
     async def close(self) -> None:
         self.connected_as = None
 
-    def ask_client_count(self, on_count: Callable[[int | None], None]) -> None:
-        self._record("ask_client_count")
+    def request_client_count(self, on_count: Callable[[int | None], None]) -> None:
+        self._record("request_client_count")
         on_count(self.client_count)
 
     # Reading --------------------------------------------------------------------------------------------------------
@@ -192,7 +192,7 @@ class MemoryBroker(Broker):
             raise ReplyError(f"NOGROUP No such consumer group '{group}'")
         return self.groups[group]
 
-    async def read(self, group: str, consumer: str, request: ReadRequest) -> Reading:
+    async def read(self, group: str, consumer: str, request: ReadRequest) -> ReadInFlight:
         await self._send("read", group, consumer, request)
 
         async def arrive() -> list[Any]:
@@ -208,7 +208,7 @@ class MemoryBroker(Broker):
             return entries
 
         reading = MemoryReading(arrive(), self.reply_bytes)
-        return cast(Reading, reading)
+        return cast(ReadInFlight, reading)
 
     def _deliver(self, group: str, consumer: str, count: int) -> list[Any]:
         own = self._group(group)

@@ -20,9 +20,9 @@ from pychasqui._wire.dead_letter import read_dead_letter
 from pychasqui._wire.event import read_event
 from pychasqui._wire.repeatable import decode_spec
 from pychasqui._wire.retry_override import decode_retry
-from pychasqui._wire.worker_record import read_worker
+from pychasqui._wire.worker_record import decode_worker_record
 from pychasqui.errors import ChasquiError
-from pychasqui.inspector import find_entry, view_delayed, view_entry
+from pychasqui.inspector import find_entry, make_delayed_view, make_entry_view
 from pychasqui.results import decode_results
 from tests.hostile import values
 
@@ -64,7 +64,7 @@ def _event(entry: Entry) -> None:
 
 
 def _worker(raw: bytes) -> None:
-    worker = read_worker("w", raw)
+    worker = decode_worker_record("w", raw)
     assert worker.error is None or worker.error.isprintable()
     assert len(worker.host) <= 256
 
@@ -73,9 +73,9 @@ def readers(entry: Entry, raw: bytes, score: float) -> dict[str, Callable[[], An
     return {
         "letter": lambda: _letter(entry),
         "event": lambda: _event(entry),
-        "view": lambda: [view_entry(state, entry) for state in ("waiting", "active", "dead")],
+        "view": lambda: [make_entry_view(state, entry) for state in ("waiting", "active", "dead")],
         "search": lambda: find_entry([entry], "j"),
-        "delayed": lambda: view_delayed(raw, score),
+        "delayed": lambda: make_delayed_view(raw, score),
         "worker": lambda: _worker(raw),
         "result": lambda: decode_results([raw, None]),
         "spec": lambda: decode_spec(raw),

@@ -43,7 +43,7 @@ class FakeAnnouncer:
         self.written += [f"done {job.id}" for job in jobs]
         return EventBatch(1000, lambda *_: None)
 
-    def write_active(self) -> None:
+    def write_active_events(self) -> None:
         self.written.append("active")
 
     def count_dropped(self, count: int, why: str) -> None:
@@ -127,7 +127,7 @@ class AckerBench:
         async with asyncio.timeout(PATIENCE_S):
             while self.unsettled.delivery_numbers():
                 await asyncio.sleep(0.001)
-        await self.acker.end(patience_s=PATIENCE_S)
+        await self.acker.end(timeout_s=PATIENCE_S)
 
 
 @pytest.fixture
@@ -197,7 +197,7 @@ class TestEvents:
         await asyncio.sleep(0.01)
         assert bench.written == ["active"]
         bench.broker.line.set()
-        await bench.acker.end(patience_s=PATIENCE_S)
+        await bench.acker.end(timeout_s=PATIENCE_S)
 
     async def test_events_that_redis_refused_are_counted(self, bench: AckerBench) -> None:
         bench.unwritten_events = 2
@@ -287,7 +287,7 @@ async def test_an_outcome_without_an_answer_is_held_by_its_delivery(bench: Acker
     await asyncio.sleep(0.01)
     assert bench.unsettled.delivery_numbers() == {b"1-0": 1, b"2-0": 2, b"3-0": 3, b"4-0": 4, b"5-0": 5}
     bench.broker.line.set()
-    await bench.acker.end(patience_s=PATIENCE_S)
+    await bench.acker.end(timeout_s=PATIENCE_S)
     assert bench.unsettled.delivery_numbers() == {}
 
 
@@ -339,7 +339,7 @@ class TestSmallAcks:
         await asyncio.sleep(0.01)
         assert sent() == [ACK_BATCH] * ACKS_AT_ONCE
         bench.broker.line.set()
-        await bench.acker.end(patience_s=PATIENCE_S)
+        await bench.acker.end(timeout_s=PATIENCE_S)
         assert sent() == [ACK_BATCH, ACK_BATCH, ACK_BATCH // 2]
         assert bench.acked == [b"%d-0" % number for number in range(5 * ACK_BATCH // 2)]
 
@@ -366,7 +366,7 @@ class TestSmallAcks:
                 bench.acker.bury(dead(99_000))
             await asyncio.sleep(0)
         await eventually(lambda: bench.buried == [dead(99_000)])
-        await bench.acker.end(patience_s=PATIENCE_S)
+        await bench.acker.end(timeout_s=PATIENCE_S)
 
 
 async def test_a_few_batches_of_the_dead_are_on_their_way_at_once_and_more_wait(bench: AckerBench) -> None:
@@ -380,7 +380,7 @@ async def test_a_few_batches_of_the_dead_are_on_their_way_at_once_and_more_wait(
     await asyncio.sleep(0.01)
     assert sent() == [OUTCOME_BATCH] * MOVES_AT_ONCE
     bench.broker.line.set()
-    await bench.acker.end(patience_s=PATIENCE_S)
+    await bench.acker.end(timeout_s=PATIENCE_S)
     assert sent() == [*[OUTCOME_BATCH] * MOVES_AT_ONCE, 1]
     assert len(bench.buried) == MOVES_AT_ONCE * OUTCOME_BATCH + 1
 
@@ -405,7 +405,7 @@ class TestKinds:
         methods = ("ack", "ack_unique", "reschedule", "bury")
         await eventually(lambda: [len(bench.broker.asked(method)) for method in methods] == [1, 1, 1, 1])
         bench.broker.line.set()
-        await bench.acker.end(patience_s=PATIENCE_S)
+        await bench.acker.end(timeout_s=PATIENCE_S)
         assert bench.unsettled.delivery_numbers() == {}
 
     async def test_an_end_that_cancels_the_calls_leaves_no_task_behind(self, bench: AckerBench) -> None:
@@ -413,7 +413,7 @@ class TestKinds:
         give_one_of_each(bench)
         bench.acker.start()
         await eventually(lambda: len(bench.broker.asked("bury")) == 1)
-        await bench.acker.end(patience_s=0)
+        await bench.acker.end(timeout_s=0)
         assert asyncio.all_tasks() == {asyncio.current_task()}
 
     async def test_acks_and_burials_go_on_while_retries_are_refused(
@@ -435,7 +435,7 @@ class TestKinds:
         del bench.broker.trouble_of["reschedule"]
         await eventually(lambda: not bench.unsettled.delivery_numbers())
         assert bench.rescheduled == [failed(1)]
-        await bench.acker.end(patience_s=PATIENCE_S)
+        await bench.acker.end(timeout_s=PATIENCE_S)
 
     async def test_a_refused_outcome_holds_up_no_other_of_its_kind(
         self, bench: AckerBench, caplog: pytest.LogCaptureFixture
@@ -452,7 +452,7 @@ class TestKinds:
         bench.refused_jobs = set()
         await eventually(lambda: not bench.unsettled.delivery_numbers())
         assert bench.buried[-1] == dead(1)
-        await bench.acker.end(patience_s=PATIENCE_S)
+        await bench.acker.end(timeout_s=PATIENCE_S)
 
     async def test_jobs_that_are_refused_keep_no_others_from_being_read_until_they_take_too_much(
         self, bench: AckerBench
@@ -465,7 +465,7 @@ class TestKinds:
         await eventually(lambda: not bench.unsettled.count())
         bench.acker.reschedule(replace(failed(5000), member=b"x" * REFUSED_BYTES))
         assert bench.unsettled.count() == 5001
-        await bench.acker.end(patience_s=PATIENCE_S)
+        await bench.acker.end(timeout_s=PATIENCE_S)
 
     async def test_an_end_does_not_wait_for_what_is_refused(self, bench: AckerBench) -> None:
         bench.broker.trouble_of["reschedule"] = ReplyError("WRONGTYPE delayed is a string")
@@ -473,7 +473,7 @@ class TestKinds:
         bench.acker.start()
         await eventually(lambda: not bench.unsettled.count())
         began = monotonic()
-        await bench.acker.end(patience_s=30)
+        await bench.acker.end(timeout_s=30)
         assert monotonic() - began < 10
         assert bench.unsettled.delivery_numbers() == {b"1-0": 1}
 
@@ -503,4 +503,4 @@ class TestMetrics:
         bench.refused_jobs = set()
         await eventually(lambda: not bench.unsettled.delivery_numbers())
         assert (len(sink.job_outcomes), len(sink.dlq_routes)) == (1, 1)
-        await bench.acker.end(patience_s=PATIENCE_S)
+        await bench.acker.end(timeout_s=PATIENCE_S)

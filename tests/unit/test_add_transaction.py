@@ -19,7 +19,7 @@ class SentCommands:
         self._awaiting: deque[tuple[bytes, OnReply]] = deque()
         self.watcher: object | None = None
 
-    def note_watcher(self, watcher: object | None) -> None:
+    def set_watcher(self, watcher: object | None) -> None:
         self.watcher = watcher
 
     def write(self, packed: bytes) -> None:

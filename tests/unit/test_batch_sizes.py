@@ -49,28 +49,28 @@ def test_batches_are_small_until_the_server_has_answered() -> None:
 
 async def test_a_worker_that_is_alone_uses_large_ones(clock: Clock, broker: MemoryBroker) -> None:
     batch_sizes = BatchSizes()
-    batch_sizes.ask_if_due(broker)
+    batch_sizes.request_client_count_if_due(broker)
     assert sizes_of(batch_sizes) == LARGE
 
 
 async def test_one_more_client_makes_them_small_at_the_next_answer(clock: Clock, broker: MemoryBroker) -> None:
     batch_sizes = BatchSizes()
-    batch_sizes.ask_if_due(broker)
+    batch_sizes.request_client_count_if_due(broker)
     broker.client_count = OWN_CONNECTIONS + 1
     clock.now += ASK_EVERY_S / 2
-    batch_sizes.ask_if_due(broker)
+    batch_sizes.request_client_count_if_due(broker)
     assert (sizes_of(batch_sizes), len(broker.calls)) == (LARGE, 1)
     clock.now += ASK_EVERY_S
-    batch_sizes.ask_if_due(broker)
+    batch_sizes.request_client_count_if_due(broker)
     assert (sizes_of(batch_sizes), len(broker.calls)) == (SMALL, 2)
 
 
 async def test_an_old_answer_does_not_count(clock: Clock, broker: MemoryBroker) -> None:
     batch_sizes = BatchSizes()
-    batch_sizes.ask_if_due(broker)
-    broker.ask_client_count = lambda on_count: None  # type: ignore[method-assign]  # the reply is on its way
+    batch_sizes.request_client_count_if_due(broker)
+    broker.request_client_count = lambda on_count: None  # type: ignore[method-assign]  # the reply is on its way
     clock.now += KEPT_S + 0.1
-    batch_sizes.ask_if_due(broker)
+    batch_sizes.request_client_count_if_due(broker)
     assert sizes_of(batch_sizes) == SMALL
 
 
@@ -78,11 +78,11 @@ async def test_a_server_that_does_not_say_is_asked_rarely(clock: Clock, broker: 
     batch_sizes = BatchSizes()
     broker.client_count = None
     for _ in range(10):
-        batch_sizes.ask_if_due(broker)
+        batch_sizes.request_client_count_if_due(broker)
         clock.now += ASK_EVERY_S
     assert (sizes_of(batch_sizes), len(broker.calls)) == (SMALL, 1)
     clock.now += REFUSED_S
-    batch_sizes.ask_if_due(broker)
+    batch_sizes.request_client_count_if_due(broker)
     assert len(broker.calls) == 2
 
 
@@ -90,7 +90,7 @@ async def test_a_server_that_does_not_say_is_asked_rarely(clock: Clock, broker: 
 async def test_the_users_bound_holds(clock: Clock, broker: MemoryBroker, read_count: int) -> None:
     batch_sizes = BatchSizes(read_count)
     assert batch_sizes.read == min(read_count, READ_BATCH)
-    batch_sizes.ask_if_due(broker)
+    batch_sizes.request_client_count_if_due(broker)
     assert batch_sizes.read == read_count
 
 

@@ -12,7 +12,13 @@ from typing import Any
 import pytest
 
 from pychasqui import Job, Queue, Worker
-from pychasqui._core.config import Option, make_minimum_check, make_optional_check, make_range_check, takes_fields_of
+from pychasqui._core.config import (
+    Option,
+    make_minimum_check,
+    make_optional_check,
+    make_range_check,
+    take_config_fields_as_arguments,
+)
 from pychasqui._core.options import JobOptions
 from pychasqui._producer.config import QueueConfig
 from pychasqui._worker.config import WorkerConfig
@@ -177,7 +183,7 @@ def test_a_new_option_is_one_field() -> None:
         spare: Option[int | None, int | None] = Option(None, make_optional_check(make_minimum_check(0)))  # noqa: RUF009  a descriptor
 
     class Pool:
-        @takes_fields_of(PoolConfig)
+        @take_config_fields_as_arguments(PoolConfig)
         def __init__(self, config: PoolConfig) -> None:
             self.config = config
 

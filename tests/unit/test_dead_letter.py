@@ -49,7 +49,7 @@ async def failure_of(handler: Any) -> BaseException:
         is_abandoned=bool,
     )
     lanes.start()
-    lanes.offer([job()])
+    lanes.put_and_wake([job()])
     await lanes.wait_until_all_ran()
     await lanes.stop()
     return failures[0]

@@ -13,7 +13,7 @@ from pychasqui.integrations.django.run_records import (
     encode_log_line,
     read_history,
     read_record,
-    write_record,
+    record_to_dict,
 )
 from tests.support.cases import in_one_test
 
@@ -65,6 +65,6 @@ def test_a_record_is_read_as_it_was_written_and_nothing_else_is() -> None:
         workers=["host:1"],
         errors=[RunError("builtins.ValueError", "x")],
     )
-    assert read_record(write_record(record)) == record
-    for other in (None, 5, {}, {**write_record(record), "args": 5}):
+    assert read_record(record_to_dict(record)) == record
+    for other in (None, 5, {}, {**record_to_dict(record), "args": 5}):
         assert read_record(other) is None

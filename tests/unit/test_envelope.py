@@ -34,7 +34,7 @@ from pychasqui._wire.envelope import (
 )
 from pychasqui._wire.member import join_member, split_member
 from pychasqui._wire.msgpack import decode_data, encode_data
-from pychasqui._wire.msgpack_scan import MAX_DEPTH, skip_value
+from pychasqui._wire.msgpack_scan import MAX_DEPTH, find_end_of_skipped_value
 from pychasqui._wire.retry_override import decode_retry, encode_retry
 from pychasqui.errors import DecodeError, InvalidArgument, UnsupportedData
 from pychasqui.job import Job
@@ -161,22 +161,22 @@ def test_an_envelope_of_a_million_values_costs_next_to_nothing(raw: bytes) -> No
 def test_a_large_value_is_skipped_up_to_its_end(rest: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     value = msgpack.packb([{"k": [n, "x" * 20]} for n in range(10_000)])
     raw = b"\xc0" + value + rest
-    assert skip_value(raw, 1, max_depth=MAX_DEPTH) == 1 + len(value)
+    assert find_end_of_skipped_value(raw, 1, max_depth=MAX_DEPTH) == 1 + len(value)
     monkeypatch.setattr(msgpack_scan, "_FOLLOWED", "more data at (byte ")  # for any error text of msgspec
-    assert skip_value(raw, 1, max_depth=MAX_DEPTH) == 1 + len(value)
+    assert find_end_of_skipped_value(raw, 1, max_depth=MAX_DEPTH) == 1 + len(value)
 
 
 @pytest.mark.parametrize("broken", (b"\xdd\x00\x02\x00\x00" + b"\x90" * 100_000, b"\xdc\xff\xff" + b"\xc1" * 99_999))
 def test_a_large_value_that_is_broken_is_refused(broken: bytes) -> None:
     with pytest.raises(DecodeError):
-        skip_value(broken, 0, max_depth=MAX_DEPTH)
+        find_end_of_skipped_value(broken, 0, max_depth=MAX_DEPTH)
 
 
 def test_a_large_value_that_is_nested_too_deep_is_refused_or_skipped() -> None:
     """How deep msgspec goes by itself is up to the interpreter; it never ends in anything but a DecodeError."""
     raw = b"\x91" * 1_000_000 + b"\x00"
     with suppress(DecodeError):
-        assert skip_value(raw, 0, max_depth=MAX_DEPTH) == len(raw)
+        assert find_end_of_skipped_value(raw, 0, max_depth=MAX_DEPTH) == len(raw)
 
 
 @pytest.mark.parametrize("number", (5, 300, 70_000, 2**40, -200, -40_000, -(2**33), 0.5))
@@ -190,7 +190,7 @@ def test_a_scan_goes_through_runs_of_numbers_as_through_single_ones(number: floa
     assert whole.advance(10**6)
     assert single.end == whole.end == len(raw)
     with pytest.raises(DecodeError, match="cut short"):
-        msgpack_scan.end_of_value(raw[:-1], 0, max_depth=9, max_memory=MIB)
+        msgpack_scan.scan_to_end_of_value(raw[:-1], 0, max_depth=9, max_memory=MIB)
 
 
 def test_a_payload_as_array_of_ints_may_be_long() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pychasqui._redis.error_actions import ErrorAction, action_for, ends_connection, is_not_executed
+from pychasqui._redis.error_actions import ErrorAction, action_for, is_not_executed, should_reconnect_after
 from pychasqui.errors import (
     AddUnknown,
     AuthenticationFailed,
@@ -105,4 +105,4 @@ def test_a_refusal_of_a_node_proves_that_nothing_was_executed(code: str) -> None
 
 @pytest.mark.parametrize("code", ("ASK", "TRYAGAIN", "CLUSTERDOWN"))
 def test_a_slot_that_moves_ends_no_connection(code: str) -> None:
-    assert not ends_connection(ReplyError(f"{code} 3999 127.0.0.1:6381"))
+    assert not should_reconnect_after(ReplyError(f"{code} 3999 127.0.0.1:6381"))

@@ -71,15 +71,15 @@ class TestOrder:
 
     def test_an_active_event_is_written_once(self, bench: EventWriterBench) -> None:
         job = bench.start(1)
-        bench.event_writer.write_active()
+        bench.event_writer.write_active_events()
         bench.end(job)
-        bench.event_writer.write_active()
+        bench.event_writer.write_active_events()
         assert bench.kinds == [("active", "job-1"), ("completed", "job-1")]
         assert [len(batch.completed) for batch in bench.batches] == [0, 1]
 
     def test_no_active_event_is_written_after_the_end_of_the_job(self, bench: EventWriterBench) -> None:
         bench.end(bench.start(1))
-        bench.event_writer.write_active()
+        bench.event_writer.write_active_events()
         assert len(bench.batches) == 1
 
     def test_the_failed_event_comes_after_the_active_event(self, bench: EventWriterBench) -> None:
@@ -105,7 +105,7 @@ class TestOrder:
                 await asyncio.sleep(0.001)
         assert bench.kinds == [("active", f"job-{number}") for number in range(5)]
         assert len(bench.batches) == 1
-        await bench.event_writer.end(patience_s=PATIENCE_S)
+        await bench.event_writer.end(timeout_s=PATIENCE_S)
 
     async def test_the_active_event_of_an_ended_job_is_written_with_its_ack(self, bench: EventWriterBench) -> None:
         job = bench.start(1)
@@ -114,7 +114,7 @@ class TestOrder:
         await asyncio.sleep(3 * GATHER_S)
         assert bench.batches == []
         bench.broker.write_events(bench.event_writer.make_completed_events([job]))
-        await bench.event_writer.end(patience_s=PATIENCE_S)
+        await bench.event_writer.end(timeout_s=PATIENCE_S)
         assert bench.kinds == [("active", "job-1"), ("completed", "job-1")]
         assert len(bench.batches) == 1
 
@@ -125,13 +125,13 @@ class TestOrder:
             while not bench.batches:
                 await asyncio.sleep(0.001)
         assert bench.kinds == [("active", "job-1")]
-        await bench.event_writer.end(patience_s=PATIENCE_S)
+        await bench.event_writer.end(timeout_s=PATIENCE_S)
 
     async def test_no_active_event_is_left_unwritten_at_the_end(self, bench: EventWriterBench) -> None:
         bench.event_writer.start()
         await asyncio.sleep(0)
         bench.start(1)
-        await bench.event_writer.end(patience_s=PATIENCE_S)
+        await bench.event_writer.end(timeout_s=PATIENCE_S)
         assert bench.kinds == [("active", "job-1")]
 
 
@@ -204,5 +204,5 @@ class TestDropping:
 
 def test_no_method_of_the_event_writer_can_wait() -> None:
     """A plain function runs to its end before any other code of the loop."""
-    for name in ("queue_active_event", "make_completed_events", "write", "write_active"):
+    for name in ("queue_active_event", "make_completed_events", "write", "write_active_events"):
         assert not inspect.iscoroutinefunction(getattr(EventWriter, name))

@@ -15,7 +15,7 @@ from unittest.mock import AsyncMock
 from pychasqui._core.delivery import Delivery
 from pychasqui._redis.cancellations import Cancellations
 from pychasqui._redis.replies import QueueFlags, RenewalResult
-from pychasqui._wire.worker_record import read_worker
+from pychasqui._wire.worker_record import decode_worker_record
 from pychasqui._worker.group_recovery import GroupRecovery
 from pychasqui._worker.heartbeat import Heartbeat
 from pychasqui._worker.lanes import Lanes
@@ -318,7 +318,7 @@ async def test_a_lost_job_is_not_started_between_the_renewal_and_the_news_of_the
     redis = Redis()
     async with beating(redis, lanes, dict, shared=shared, lease_ms=60_000, every_s=0.05) as mine:
         lanes.start()
-        lanes.offer([Delivery("j1", "", 1, entry_id=b"1-0"), Delivery("j2", "", 2, entry_id=b"2-0")])
+        lanes.put_and_wake([Delivery("j1", "", 1, entry_id=b"1-0"), Delivery("j2", "", 2, entry_id=b"2-0")])
         await eventually(lambda: started, every=0.001)
         await eventually(lambda: redis.kept[-1] == [b"1-0", b"2-0"], every=0.001)
         redis.stolen = {b"2-0"}
@@ -406,7 +406,7 @@ async def test_the_worker_record_is_written_with_each_renewal() -> None:
     async with beating(redis, FakeLanes(), dict, lease_ms=6000, every_s=0.01):
         await eventually(lambda: len(redis.kept) >= 2, every=0.001)
     for _, consumer, _, _, record, kept_ms in redis.broker.asked("renew_worker_lease"):
-        assert (consumer, read_worker("a", record).concurrency, kept_ms) == ("a", 1, 12_000)
+        assert (consumer, decode_worker_record("a", record).concurrency, kept_ms) == ("a", 1, 12_000)
 
 
 async def test_each_renewal_finds_how_many_workers_live_and_whether_leases_are_over() -> None:
@@ -498,7 +498,7 @@ async def test_a_patient_stop_waits_for_the_answer_of_a_renewal_and_sends_no_oth
     redis.broker.meanwhile["renew_worker_lease"] = travel
     async with beating(redis, FakeLanes(), dict, every_s=0.1) as mine:
         await eventually(lambda: sent, every=0.001)
-        await mine.heartbeat.stop(patience_s=PATIENCE_S)
+        await mine.heartbeat.stop(timeout_s=PATIENCE_S)
         count = len(sent)
         assert answered == sent
         await asyncio.sleep(0.2)

@@ -14,7 +14,7 @@ from pychasqui._core.fire_plan import GRACE_MS
 from pychasqui._core.repeat_pattern import LAST_MS
 from pychasqui._redis.repeatables import DueSpec, _read_fire_count
 from pychasqui._wire.lenient import read_ms
-from pychasqui._worker.scheduler import _plan_spec
+from pychasqui._worker.scheduler import _plan_fires_of_spec
 from pychasqui.errors import DecodeError
 from tests.support.cases import in_one_test
 
@@ -54,7 +54,7 @@ counts = st.sampled_from([b"0", b"007", b"-1", b"abc", b"9" * 15, b"9" * 5000, b
 def decide(due: DueSpec) -> int:
     """How many jobs would be fired; -1 if it is refused."""
     try:
-        return sum(len(fires.envelopes) for fires in _plan_spec(due, NOW, GRACE_MS, lambda: None))
+        return sum(len(fires.envelopes) for fires in _plan_fires_of_spec(due, NOW, GRACE_MS, lambda: None))
     except DecodeError:
         return -1
 

@@ -74,7 +74,7 @@ class LanesBench:
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """How jobs come: as they are offered by a task, or each for itself and outside of any task."""
     if request.param == "one by one":
-        monkeypatch.setattr(Lanes, "offer", bring_one_by_one)
+        monkeypatch.setattr(Lanes, "put_and_wake", bring_one_by_one)
     return str(request.param)
 
 
@@ -85,7 +85,7 @@ def bring_one_by_one(lanes: Lanes, jobs: list[Delivery]) -> None:
     try:
         for one in jobs:
             lanes.put_into_inbox([one])
-            lanes.start_lone_or_wake()
+            lanes.start_lone_job_or_wake()
     finally:
         if me is not None:
             _enter_task(loop, me)
@@ -114,7 +114,7 @@ async def succeed(job: Delivery) -> None:
 class TestRunning:
     async def test_offered_jobs_run_in_order(self) -> None:
         async with running(succeed) as record:
-            record.lanes.offer([job(number) for number in range(10)])
+            record.lanes.put_and_wake([job(number) for number in range(10)])
             await eventually(lambda: len(record.done) == 10, every=0.001)
             assert record.done == list(range(10))
             assert record.lanes.finished == 10
@@ -130,22 +130,22 @@ class TestRunning:
             now -= 1
 
         async with running(handler, 3) as record:
-            record.lanes.offer([job(number) for number in range(20)])
+            record.lanes.put_and_wake([job(number) for number in range(20)])
             await eventually(lambda: len(record.done) == 20, every=0.001)
             assert most == 3
 
     async def test_waiting_and_running_jobs_are_held(self) -> None:
         async with running(lambda _: asyncio.sleep(60)) as record:
-            record.lanes.offer([job(1), job(2, deliveries=2)])
+            record.lanes.put_and_wake([job(1), job(2, deliveries=2)])
             await eventually(lambda: len(record.holdings.running_jobs()) == 1, every=0.001)
             assert record.holdings.held_delivery_numbers() == {b"1-0": 1, b"2-0": 3}
             assert (record.lanes.free, record.lanes.waiting) == (-1, 1)
 
     async def test_unstarted_jobs_can_be_taken_back(self) -> None:
         async with running(lambda _: asyncio.sleep(60)) as record:
-            record.lanes.offer([job(1), job(2), job(3)])
+            record.lanes.put_and_wake([job(1), job(2), job(3)])
             await eventually(lambda: len(record.holdings.running_jobs()) == 1, every=0.001)
-            assert [unstarted.data for unstarted in record.lanes.take_unstarted()] == [2, 3]
+            assert [unstarted.data for unstarted in record.lanes.take_out_unstarted_jobs()] == [2, 3]
             assert list(record.holdings.held_delivery_numbers()) == [b"1-0"]
 
     async def test_handlers_that_never_await_let_the_loop_turn(self) -> None:
@@ -172,7 +172,7 @@ class TestFailing:
                 raise error
 
         async with running(handler) as record:
-            record.lanes.offer([job(1), job(2)])
+            record.lanes.put_and_wake([job(1), job(2)])
             await eventually(lambda: record.done == [2], every=0.001)
             assert [number for number, _ in record.failed] == [1]
             assert record.deaths == []
@@ -186,7 +186,7 @@ class TestFailing:
                 await asyncio.sleep(1)
 
         async with running(handler) as record:
-            record.lanes.offer([job(1), job(2)])
+            record.lanes.put_and_wake([job(1), job(2)])
             await eventually(lambda: record.done == [2], every=0.001)
             assert [number for number, _ in record.failed] == [1]
 
@@ -202,7 +202,7 @@ class TestFailing:
                 raise asyncio.CancelledError
 
         async with running(handler) as record:
-            record.lanes.offer([job(1), job(2), job(3)])
+            record.lanes.put_and_wake([job(1), job(2), job(3)])
             await eventually(lambda: record.done == [1, 3], every=0.001)
             assert [number for number, _ in record.failed] == [2]
 
@@ -220,7 +220,7 @@ class TestFailing:
                     raise LookupError
 
         async with running(handler) as record:
-            record.lanes.offer([job(1), job(2)])
+            record.lanes.put_and_wake([job(1), job(2)])
             await eventually(lambda: len(record.failed) == 1, every=0.001)
             assert isinstance(record.failed[0][1], ExceptionGroup)
 
@@ -236,7 +236,7 @@ class TestFailing:
                     raise LookupError
 
         async with running(handler) as record:
-            record.lanes.offer([job(1), job(2), job(3)])
+            record.lanes.put_and_wake([job(1), job(2), job(3)])
             await eventually(lambda: record.done == [1, 3], every=0.001)
             assert [number for number, _ in record.failed] == [2]
 
@@ -253,7 +253,7 @@ class TestLoneJob:
             await asyncio.sleep(0)
 
         async with running(handler) as record:
-            record.lanes.offer([job(1)])
+            record.lanes.put_and_wake([job(1)])
             assert begun == [1]
             assert list(record.holdings.held_delivery_numbers()) == [b"1-0"]
             assert (record.lanes.free, record.lanes.waiting, record.done) == (0, 0, [])
@@ -266,7 +266,7 @@ class TestLoneJob:
         async with running(handler) as record:
             started = record.started
             for number in range(3):
-                record.lanes.offer([job(number)])
+                record.lanes.put_and_wake([job(number)])
             assert record.done == [one.data for one in started] == [0, 1, 2]
             assert all(0 < one.started_at <= one.ended_at for one in started)
             assert (record.lanes.free, record.lanes.finished, record.holdings.held_delivery_numbers()) == (1, 3, {})
@@ -283,7 +283,7 @@ class TestLoneJob:
 
         async with running(handler) as record:
             me = asyncio.current_task()
-            record.lanes.offer([job(1)])
+            record.lanes.put_and_wake([job(1)])
             assert asyncio.current_task() is me
             await eventually(lambda: record.done == [1], every=0.001)
             assert tasks[0] is tasks[1]
@@ -298,7 +298,7 @@ class TestLoneJob:
             answers.append(await asyncio.sleep(0.001, "later"))
 
         async with running(handler) as record:
-            record.lanes.offer([job(1)])
+            record.lanes.put_and_wake([job(1)])
             question.set_result("in the turn before the lane is awake")
             await eventually(lambda: record.done == [1], every=0.001)
             assert answers == ["in the turn before the lane is awake", "later"]
@@ -308,7 +308,7 @@ class TestLoneJob:
             raise LookupError(job.data)
 
         async with running(handler) as record:
-            record.lanes.offer([job(1)])
+            record.lanes.put_and_wake([job(1)])
             await eventually(lambda: len(record.failed) == 1, every=0.001)
             number, error = record.failed[0]
             assert (number, type(error), error.args) == (1, LookupError, (1,))
@@ -327,7 +327,7 @@ class TestLoneJob:
         record = LanesBench(handler, 1)
         record.lanes.start()
         await asyncio.sleep(0)
-        record.lanes.offer([job(1)])
+        record.lanes.put_and_wake([job(1)])
         assert [cut.data for cut in await record.lanes.stop()] == [1]  # in the same turn
         assert seen == [asyncio.CancelledError]
         assert (record.done, record.failed) == ([], [])
@@ -346,7 +346,7 @@ class TestLoneJob:
 
         async with running(handler) as record:
             loop = asyncio.get_running_loop()
-            loop.call_soon(record.lanes.offer, [job(1)])
+            loop.call_soon(record.lanes.put_and_wake, [job(1)])
             await eventually(lambda: record.done == [1], every=0.001)
             assert record.failed == []
 
@@ -366,7 +366,7 @@ class TestLoneJob:
         record = LanesBench(handler, 1)
         record.lanes.start()
         await asyncio.sleep(0)
-        record.lanes.offer([job(1)])
+        record.lanes.put_and_wake([job(1)])
         if cancelled_by == "itself":
             await eventually(lambda: len(record.failed) == 1, every=0.001)
         assert await record.lanes.stop() == []
@@ -380,19 +380,19 @@ class TestLoneJob:
             task.cancel()
 
         async with running(handler) as record:
-            record.lanes.offer([job(1)])
+            record.lanes.put_and_wake([job(1)])
             await asyncio.sleep(0.001)
-            record.lanes.offer([job(2)])
+            record.lanes.put_and_wake([job(2)])
             await eventually(lambda: record.done == [1, 2], every=0.001)
 
     async def test_a_lone_job_waits_if_others_wait_or_the_worker_stops(self) -> None:
         async with running(succeed) as record:
             record.lanes.put_into_inbox([job(1), job(2)])
-            record.lanes.start_lone_or_wake()
+            record.lanes.start_lone_job_or_wake()
             assert record.lanes.waiting == 2
             await eventually(lambda: record.done == [1, 2], every=0.001)
             await stopped(record.lanes)
-            record.lanes.offer([job(3)])
+            record.lanes.put_and_wake([job(3)])
             assert (record.lanes.waiting, record.holdings.running_jobs()) == (1, [])
 
 
@@ -434,7 +434,7 @@ async def test_a_handler_that_raises_generator_exit_has_failed(is_late: bool) ->
         raise GeneratorExit
 
     async with running(handler) as record:
-        record.lanes.offer([job(1)])
+        record.lanes.put_and_wake([job(1)])
         await eventually(lambda: len(record.failed) == 1, every=0.001)
     assert [(number, type(error)) for number, error in record.failed] == [(1, GeneratorExit)]
 
@@ -455,7 +455,7 @@ async def test_a_cancellation_that_is_left_behind_costs_no_job_that_is_to_be_dec
         record.lanes._decode = decode
         late = job(2)
         late.is_decoded = False
-        record.lanes.offer([job(1), late])
+        record.lanes.put_and_wake([job(1), late])
         await eventually(lambda: record.done == [1, 2], every=0.001)
     assert record.failed == []
 
@@ -475,7 +475,7 @@ async def test_an_idle_lane_keeps_nothing_of_its_last_jobs_alive() -> None:
         return thing
 
     async with running(handler, 3) as record:
-        record.lanes.offer([job(number) for number in range(9)])
+        record.lanes.put_and_wake([job(number) for number in range(9)])
         await eventually(lambda: len(record.done) == 9, every=0.001)
         await asyncio.sleep(0)
         assert [thing() for thing in things] == [None] * 9
@@ -495,7 +495,7 @@ class TestStopping:
 
         record = LanesBench(handler, 1)
         record.lanes.start()
-        record.lanes.offer([job(1)])
+        record.lanes.put_and_wake([job(1)])
         await eventually(lambda: len(record.holdings.running_jobs()) == 1, every=0.001)
         assert [cut.data for cut in await record.lanes.stop()] == [1]
         assert steps == ["rolled back"]
@@ -510,7 +510,7 @@ class TestStopping:
 
         record, hurried = LanesBench(handler, 1), asyncio.Event()
         record.lanes.start()
-        record.lanes.offer([job(1)])
+        record.lanes.put_and_wake([job(1)])
         await eventually(lambda: len(record.holdings.running_jobs()) == 1, every=0.001)
         asyncio.get_running_loop().call_later(0.1, hurried.set)
         async with asyncio.timeout(CLEANUP_S - 1):
@@ -521,7 +521,7 @@ class TestStopping:
         record.lanes._on_done = broken
         record.lanes.start()
         await asyncio.sleep(0)
-        record.lanes.offer([job(1)])
+        record.lanes.put_and_wake([job(1)])
         async with asyncio.timeout(40):
             await record.lanes.wait_until_all_ran()
             assert [cut.data for cut in await record.lanes.stop()] == [1]
@@ -530,7 +530,7 @@ class TestStopping:
     async def test_cancelled_jobs_are_returned_and_neither_done_nor_failed(self) -> None:
         record = LanesBench(lambda _: asyncio.sleep(60), 2)
         record.lanes.start()
-        record.lanes.offer([job(1), job(2)])
+        record.lanes.put_and_wake([job(1), job(2)])
         await eventually(lambda: len(record.holdings.running_jobs()) == 2, every=0.001)
         assert sorted(cut.data for cut in await record.lanes.stop()) == [1, 2]
         assert (record.done, record.failed) == ([], [])
@@ -544,7 +544,7 @@ class TestStopping:
 
         record = LanesBench(handler, 1)
         record.lanes.start()
-        record.lanes.offer([job(1)])
+        record.lanes.put_and_wake([job(1)])
         await eventually(lambda: len(record.holdings.running_jobs()) == 1, every=0.001)
         assert await stopped(record.lanes) == []
         assert record.done == [1]
@@ -558,14 +558,14 @@ class TestStopping:
 
         record = LanesBench(handler, 1)
         record.lanes.start()
-        record.lanes.offer([job(1)])
+        record.lanes.put_and_wake([job(1)])
         await eventually(lambda: len(record.holdings.running_jobs()) == 1, every=0.001)
         assert await stopped(record.lanes) == []
         assert [number for number, _ in record.failed] == [1]
 
     async def test_draining_waits_for_the_offered_jobs(self) -> None:
         async with running(lambda _: asyncio.sleep(0.01), 2) as record:
-            record.lanes.offer([job(number) for number in range(6)])
+            record.lanes.put_and_wake([job(number) for number in range(6)])
             async with asyncio.timeout(PATIENCE_S):
                 await record.lanes.wait_until_all_ran()
             assert sorted(record.done) == list(range(6))
@@ -575,7 +575,7 @@ class TestLease:
     async def test_no_job_is_started_while_the_lease_is_over(self) -> None:
         async with running(succeed) as record:
             record.lease.renew(monotonic() - 1)
-            record.lanes.offer([job(1)])
+            record.lanes.put_and_wake([job(1)])
             await asyncio.sleep(0.02)
             assert record.holdings.running_jobs() == []
             assert record.done == []
@@ -584,7 +584,7 @@ class TestLease:
     async def test_waiting_jobs_are_started_when_the_lease_begins_again(self) -> None:
         async with running(succeed) as record:
             record.lease.renew(monotonic() - 1)
-            record.lanes.offer([job(1), job(2)])
+            record.lanes.put_and_wake([job(1), job(2)])
             await asyncio.sleep(0.01)
             assert record.done == []
             record.lease.renew(monotonic() + 60)
@@ -596,7 +596,7 @@ class TestLease:
     async def test_a_job_that_is_lost_is_not_started(self) -> None:
         async with running(succeed) as record:
             record.lease.renew(monotonic() - 1)
-            record.lanes.offer([job(1), job(2), job(3)])
+            record.lanes.put_and_wake([job(1), job(2), job(3)])
             assert record.lanes.drop_lost_jobs({b"2-0"})
             record.lease.renew(monotonic() + 60)
             record.lanes.resume_after_lapse()
@@ -641,7 +641,7 @@ class TestLease:
         lanes._inbox = record.holdings.inbox = Watched()
         record.lease.renew(monotonic() - 1)
         lanes.start()
-        lanes.offer([job(1), job(2), job(3), job(4)])
+        lanes.put_and_wake([job(1), job(2), job(3), job(4)])
         lanes.drop_lost_jobs({b"2-0", b"3-0"})
         record.lease.renew(monotonic() + 60)
         lanes.resume_after_lapse()
@@ -656,7 +656,7 @@ class TestLease:
             await gate.wait()
 
         async with running(handler) as record:
-            record.lanes.offer([job(1)])
+            record.lanes.put_and_wake([job(1)])
             await eventually(lambda: len(record.holdings.running_jobs()) == 1, every=0.001)
             assert record.lanes.drop_lost_jobs({b"1-0"})
             assert [running.data for running in record.holdings.running_jobs()] == [1]
@@ -666,7 +666,7 @@ class TestLease:
 
     async def test_a_loss_of_what_is_not_here_any_more_is_none(self) -> None:
         async with running(succeed) as record:
-            record.lanes.offer([job(1)])
+            record.lanes.put_and_wake([job(1)])
             await eventually(lambda: record.done == [1], every=0.001)
             assert not record.lanes.drop_lost_jobs({b"1-0", b"2-0"})
             assert not record.lanes.drop_lost_jobs(set())
@@ -674,7 +674,7 @@ class TestLease:
     async def test_a_lost_job_signals_free_room(self) -> None:
         async with running(succeed) as record:
             record.lease.renew(monotonic() - 1)
-            record.lanes.offer([job(1)])
+            record.lanes.put_and_wake([job(1)])
             await asyncio.sleep(0.01)
             assert record.lanes.free == 0
             rooms = record.rooms
@@ -687,7 +687,7 @@ class TestLease:
     async def test_a_drain_ends_when_what_it_waits_for_is_lost(self) -> None:
         async with running(succeed) as record:
             record.lease.renew(monotonic() - 1)
-            record.lanes.offer([job(1)])
+            record.lanes.put_and_wake([job(1)])
             await asyncio.sleep(0.01)
             draining = asyncio.create_task(record.lanes.wait_until_all_ran())
             await asyncio.sleep(0.01)
@@ -706,7 +706,7 @@ async def test_each_run_has_a_beginning_and_an_end() -> None:
 
     jobs, before = [job(1), job(2)], monotonic()
     async with running(handler) as record:
-        record.lanes.offer(jobs)
+        record.lanes.put_and_wake(jobs)
         await eventually(lambda: record.done == [1] and len(record.failed) == 1, every=0.001)
     times = [(one.started_at, one.ended_at) for one in jobs]
     assert before <= times[0][0] < times[0][1] <= times[1][0] < times[1][1] <= monotonic()
@@ -723,19 +723,19 @@ class TestLateDecoding:
 
     async def test_a_job_that_is_decoded_late_runs_in_its_turn(self) -> None:
         async with running(succeed) as lanes:
-            lanes.lanes.offer([job(1), self.undecoded(2), job(3)])
+            lanes.lanes.put_and_wake([job(1), self.undecoded(2), job(3)])
             await eventually(lambda: lanes.done == [1, 2, 3], every=0.001)
 
     async def test_a_job_that_cannot_be_decoded_does_not_run_and_its_lane_goes_on(self) -> None:
         async with running(succeed) as lanes:
-            lanes.lanes.offer([self.undecoded(0), job(1)])
+            lanes.lanes.put_and_wake([self.undecoded(0), job(1)])
             await eventually(lambda: lanes.done == [1], every=0.001)
             assert (lanes.lanes.free, lanes.holdings.held_delivery_numbers()) == (1, {})
 
     async def test_a_job_is_held_while_it_is_decoded(self) -> None:
         async with running(succeed) as lanes:
             lanes.decoding.clear()
-            lanes.lanes.offer([self.undecoded(7)])
+            lanes.lanes.put_and_wake([self.undecoded(7)])
             await eventually(lambda: lanes.lanes.waiting == 0, every=0.001)
             assert lanes.holdings.held_delivery_numbers() == {b"7-0": 1}
             assert lanes.lanes.free == 0
@@ -745,18 +745,18 @@ class TestLateDecoding:
     async def test_a_job_that_was_lost_meanwhile_does_not_start(self) -> None:
         async with running(succeed) as lanes:
             lanes.decoding.clear()
-            lanes.lanes.offer([self.undecoded(7)])
+            lanes.lanes.put_and_wake([self.undecoded(7)])
             await eventually(lambda: lanes.lanes.waiting == 0, every=0.001)
             assert lanes.lanes.drop_lost_jobs({b"7-0"})
             lanes.decoding.set()
-            lanes.lanes.offer([job(8)])
+            lanes.lanes.put_and_wake([job(8)])
             await eventually(lambda: lanes.done == [8], every=0.001)
             assert lanes.holdings.held_delivery_numbers() == {}
 
     async def test_a_job_whose_lease_is_over_by_then_waits_until_the_renewal(self) -> None:
         async with running(succeed) as lanes:
             lanes.decoding.clear()
-            lanes.lanes.offer([self.undecoded(7)])
+            lanes.lanes.put_and_wake([self.undecoded(7)])
             await eventually(lambda: lanes.lanes.waiting == 0, every=0.001)
             lanes.lease.renew(0.0)
             lanes.decoding.set()
@@ -770,6 +770,6 @@ class TestLateDecoding:
         async with running(succeed) as lanes:
             await asyncio.sleep(0)
             lanes.lanes.put_into_inbox([self.undecoded(7)])
-            lanes.lanes.start_lone_or_wake()
+            lanes.lanes.start_lone_job_or_wake()
             assert lanes.done == []
             await eventually(lambda: lanes.done == [7], every=0.001)

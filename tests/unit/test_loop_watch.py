@@ -27,7 +27,7 @@ def test_a_blocked_loop_is_logged_once_with_its_cause_and_the_remedy(
     holdings = Holdings(1, "w")
     holdings.running[0] = running
     watch = LoopWatch("w", holdings, call_in_worker_loop=lambda _: None)  # a loop that never answers
-    watch._request_sign_of_life()
+    watch._request_lag_measurement()
     for _ in range(2):
         watch._report_blockage()
     (line,) = caplog.messages

@@ -54,8 +54,8 @@ def test_a_name_that_only_one_process_knows_is_kept() -> None:
 
 def test_counts_of_a_process_that_has_ended_stay_and_its_gauges_go() -> None:
     merged = MergedMetrics()
-    merged.keep_counts_of_ended(page(3, 5, 0.25))
-    merged.keep_counts_of_ended(page(2, 5, 0.25))
+    merged.add_counts_of_ended_process(page(3, 5, 0.25))
+    merged.add_counts_of_ended_process(page(2, 5, 0.25))
     text = merged.render([page(4, 2, 0.5)])
     assert line(text, "chasquimq_jobs_completed_total{") == "9"
     assert line(text, "chasquimq_handler_duration_seconds_count{") == "9"

@@ -10,7 +10,7 @@ import pytest
 
 from pychasqui._core.delivery import Delivery
 from pychasqui._core.failure import read_failure
-from pychasqui._core.outcome import Dead, FailedRun, Retry, judge_failure, make_failed_run, runs_allowed
+from pychasqui._core.outcome import Dead, FailedRun, Retry, decide_retry_or_dead, make_failed_run, max_attempts_of
 from pychasqui._core.retry_options import BackoffSpec, RetryOverride, RetryPolicy
 from pychasqui._wire.msgpack import encode_data
 from pychasqui.errors import InvalidArgument, InvalidType, RetryLater, Snooze, UnrecoverableError
@@ -23,7 +23,9 @@ def job(attempt: int = 0, retry: RetryOverride | None = None, name: str = "mail"
 
 
 def verdict(error: BaseException, attempt: int = 0, retry: RetryOverride | None = None, max_attempts: int = 3) -> Any:
-    return judge_failure(job(attempt, retry), read_failure(error), max_attempts, POLICY, lambda spread: spread - 1)
+    return decide_retry_or_dead(
+        job(attempt, retry), read_failure(error), max_attempts, POLICY, lambda spread: spread - 1
+    )
 
 
 class TestJudge:
@@ -92,10 +94,10 @@ class TestJudge:
         assert verdict(Sloppy()) == Retry(100)
 
     def test_runs_allowed_are_the_jobs_own_or_the_workers(self) -> None:
-        assert runs_allowed(job(), 3) == 3
-        assert runs_allowed(job(retry=RetryOverride(None)), 3) == 3
-        assert runs_allowed(job(retry=RetryOverride(0)), 3) == 0
-        assert runs_allowed(job(retry=RetryOverride(9)), 3) == 9
+        assert max_attempts_of(job(), 3) == 3
+        assert max_attempts_of(job(retry=RetryOverride(None)), 3) == 3
+        assert max_attempts_of(job(retry=RetryOverride(0)), 3) == 0
+        assert max_attempts_of(job(retry=RetryOverride(9)), 3) == 9
 
 
 class TestSnooze:
@@ -105,7 +107,7 @@ class TestSnooze:
 
     def test_a_snooze_beyond_its_limit_is_dead(self) -> None:
         failure = read_failure(Snooze(1, limit=2))
-        verdicts = [judge_failure(job(), failure, 3, POLICY, lambda spread: 0, snoozes) for snoozes in (1, 2, 3)]
+        verdicts = [decide_retry_or_dead(job(), failure, 3, POLICY, lambda spread: 0, snoozes) for snoozes in (1, 2, 3)]
         assert verdicts == [Retry(1000, False), Dead("retries_exhausted"), Dead("retries_exhausted")]
 
     @pytest.mark.parametrize("limit", (-1, 10**9))

@@ -110,23 +110,23 @@ class TestManyWorkers:
 class TestHearing:
     async def test_a_leader_looks_when_an_announced_job_is_due(self, bench: PromoterBench) -> None:
         await bench.tick(Promotion(True, 0, 0, 5000))
-        bench.promoter.wake_when_due(0.05)
+        bench.promoter.handle_due_hint(0.05)
         assert bench.looks_at == pytest.approx(0.05)
 
     async def test_a_message_about_a_later_job_changes_nothing(self, bench: PromoterBench) -> None:
         await bench.tick(Promotion(True, 0, 0, 5000))
-        bench.promoter.wake_when_due(9)
+        bench.promoter.handle_due_hint(9)
         assert bench.looks_at == pytest.approx(5)
 
     async def test_a_follower_ignores_the_message(self, bench: PromoterBench) -> None:
         await bench.tick(followed(1000))
-        bench.promoter.wake_when_due(0.05)
+        bench.promoter.handle_due_hint(0.05)
         assert bench.looks_at == NEVER
 
     async def test_a_message_right_behind_the_reply_is_not_forgotten(self, bench: PromoterBench) -> None:
         """The message stood right behind the reply, and was handled first."""
         await bench.tick(Promotion(True, 0, 0, 5000))
-        bench.broker.meanwhile["promote"] = lambda *_: bench.promoter.wake_when_due(0.05)
+        bench.broker.meanwhile["promote"] = lambda *_: bench.promoter.handle_due_hint(0.05)
         await bench.tick(Promotion(True, 0, 0, 5000))
         assert bench.looks_at == pytest.approx(0.05)
 
@@ -192,13 +192,13 @@ class TestHints:
         bench.promoter._looked_at = bench.clock.now
         await bench.tick(Promotion(True, 0, 0, 5000))
         for seconds in (0.0, -1.0, -NEVER, -1e308):
-            bench.promoter.wake_when_due(seconds)
+            bench.promoter.handle_due_hint(seconds)
         assert bench.looks_at == pytest.approx(leader.HINTS_APART_S)
 
     @pytest.mark.parametrize("seconds", (float("nan"), NEVER, 1e308))
     async def test_a_message_that_is_no_time_changes_nothing(self, bench: PromoterBench, seconds: float) -> None:
         await bench.tick(Promotion(True, 0, 0, 5000))
-        bench.promoter.wake_when_due(seconds)
+        bench.promoter.handle_due_hint(seconds)
         assert bench.looks_at == pytest.approx(5)
 
     async def test_a_due_job_that_cannot_be_moved_causes_no_busy_loop(self, bench: PromoterBench) -> None:
@@ -252,7 +252,7 @@ class TestLife:
         async with asyncio.timeout(20):
             while not is_enough():
                 await asyncio.sleep(0.002)
-        await promoter.end(patience_s=1)
+        await promoter.end(timeout_s=1)
 
     async def test_a_message_wakes_the_promoter(self) -> None:
         broker = MemoryBroker()
@@ -274,7 +274,7 @@ class TestLife:
                 return monotonic() - started
 
             await first_below(0.8 * PROMOTE_EVERY_S, woken)
-        await promoter.end(patience_s=1)
+        await promoter.end(timeout_s=1)
 
     async def test_a_leader_lets_go_of_its_lease_at_the_end(self) -> None:
         broker = MemoryBroker()

@@ -72,15 +72,15 @@ class FakeLanes:
     def put_into_inbox(self, jobs: list[Delivery]) -> None:
         self.jobs += jobs
 
-    offer = put_into_inbox
+    put_and_wake = put_into_inbox
 
     def wake(self) -> None:
         """These lanes run nothing."""
 
-    start_lone_or_wake = wake
+    start_lone_job_or_wake = wake
 
-    def take_unstarted(self, keep: int) -> list[Delivery]:
-        taken, self.jobs = self.jobs[keep:], self.jobs[:keep]
+    def take_out_unstarted_jobs(self, kept_count: int) -> list[Delivery]:
+        taken, self.jobs = self.jobs[kept_count:], self.jobs[:kept_count]
         return taken
 
     @property
@@ -98,12 +98,12 @@ class FakeLanes:
 
 
 class FakeReclaimer:
-    has_work = False
+    has_claimable_entries = False
 
     def __init__(self) -> None:
         self.claims = 0
 
-    async def claim(self, count: int, bounds: ByteBounds) -> list[ClaimedEntry]:
+    async def claim_entries(self, count: int, bounds: ByteBounds) -> list[ClaimedEntry]:
         self.claims += 1
         return []
 
@@ -222,7 +222,7 @@ class ReaderBench:
         self.reader.start()
         async with asyncio.timeout(PATIENCE_S):
             await self.redis.is_idle.wait()
-        await self.reader.end(patience_s=0)
+        await self.reader.end(timeout_s=0)
         self.reader._is_stopping = False
 
 
@@ -230,7 +230,7 @@ async def test_jobs_start_without_the_lock_of_the_group_recovery() -> None:
     """A handler that blocks in its first step must not keep the heartbeat from reporting the held entries."""
     bench = ReaderBench()
     was_locked: list[bool] = []
-    bench.lanes.start_lone_or_wake = lambda: was_locked.append(bench.recovery.lock.locked())  # type: ignore[method-assign]
+    bench.lanes.start_lone_job_or_wake = lambda: was_locked.append(bench.recovery.lock.locked())  # type: ignore[method-assign]
     await bench.read([entry(1)])
     assert bench.lanes.numbers == [1]
     assert was_locked == [False]
@@ -416,7 +416,7 @@ class TestShedding:
     async def test_entries_that_wait_for_too_long_are_handed_back(self) -> None:
         bench = ReaderBench()
         await bench.read([entry(1), entry(2), entry(3)])
-        await bench.reader._release_surplus()
+        await bench.reader._release_surplus_jobs()
         assert (bench.lanes.numbers, bench.redis.released) == ([1], [b"2-0", b"3-0"])
 
     async def test_an_entry_that_is_being_handed_back_is_no_orphan(self) -> None:
@@ -425,7 +425,7 @@ class TestShedding:
         await bench.read([entry(1), entry(2), entry(3)])
         bench.redis.pages = [[claimed(1), claimed(2), claimed(3)]]
         bench.redis.broker.meanwhile["release_entries"] = lambda *_: bench.orphans.adopt_orphans()
-        await bench.reader._release_surplus()
+        await bench.reader._release_surplus_jobs()
         assert (bench.lanes.numbers, bench.redis.released) == ([1], [b"2-0", b"3-0"])
 
 
@@ -471,15 +471,15 @@ class TestReadingAhead:
     )
     async def test_the_reader_does_not_read_ahead_before_more_urgent_work(self, bench: ReaderBench, why: str) -> None:
         reader = bench.reader
-        assert reader._room_behind(WORTH_READING) == 0  # what jobs weigh here is not known yet
-        bench.prefetch.measure_entries(1, 100)
-        assert reader._room_behind(WORTH_READING) == WORTH_READING
+        assert reader._count_to_read_behind(WORTH_READING) == 0  # what jobs weigh here is not known yet
+        bench.prefetch.record_entry_sizes(1, 100)
+        assert reader._count_to_read_behind(WORTH_READING) == WORTH_READING
         reader._is_stopping = why == "stopping"
         if why == "paused":
             bench.shared.is_paused.set()
         if why == "orphans":
             bench.orphan_flag.set()
-        bench.reclaimer.has_work = why == "claims"
+        bench.reclaimer.has_claimable_entries = why == "claims"
         if why == "unsettled":
             bench.lanes.unsettled = MAX_UNSETTLED + 1
         if why == "slow handler":
@@ -489,8 +489,8 @@ class TestReadingAhead:
         if why == "little room":
             bench.lanes.free = -MAX_AHEAD
         if why == "weight":
-            bench.prefetch.measure_entries(1, 200_000)
-        assert reader._room_behind(WORTH_READING) == 0
+            bench.prefetch.record_entry_sizes(1, 200_000)
+        assert reader._count_to_read_behind(WORTH_READING) == 0
 
     async def test_the_loop_turns_while_a_large_batch_is_taken_in(self, bench: ReaderBench) -> None:
         taking = asyncio.create_task(bench.reader._take_in(self.batch(0, 2 * READ_BATCH + 1)))
@@ -531,7 +531,7 @@ class TestReadingAhead:
         async with asyncio.timeout(PATIENCE_S):
             await bench.redis.is_idle.wait()
         assert bench.lanes.numbers == [1]
-        await bench.reader.end(patience_s=0)
+        await bench.reader.end(timeout_s=0)
 
 
 class TestReport:
@@ -615,7 +615,7 @@ class TestReport:
     async def test_the_report_names_all_held_entries_and_waits_for_arriving_ones(self) -> None:
         """The heartbeat's thread reports while the loop decodes: entries that have arrived by then are reported."""
         bench, said, decoding = ReaderBench(), list[dict[bytes, int]](), threading.Event()
-        genuine = bench.lanes.offer
+        genuine = bench.lanes.put_and_wake
 
         def slowly(jobs: list[Delivery]) -> None:
             decoding.set()
@@ -629,7 +629,7 @@ class TestReport:
             decoding.wait(PATIENCE_S)
             asyncio.run(bench.report())
 
-        bench.lanes.offer = slowly  # type: ignore[method-assign]
+        bench.lanes.put_and_wake = slowly  # type: ignore[method-assign]
         bench.redis.broker.meanwhile["rebuild_group"] = lambda *arguments: note(dict(arguments[-1]))
         speaking = threading.Thread(target=speak)
         speaking.start()
@@ -670,7 +670,7 @@ class TestPause:
         async with asyncio.timeout(PATIENCE_S):
             await bench.redis.is_idle.wait()
         assert bench.lanes.numbers == [1]
-        await bench.reader.end(patience_s=0)
+        await bench.reader.end(timeout_s=0)
 
     async def wait_in_a_read(self) -> ReaderBench:
         bench = ReaderBench()
@@ -685,7 +685,7 @@ class TestPause:
         bench.reader.set_paused(True)
         await asyncio.sleep(0)
         assert bench.redis.unblocked == [7]
-        await bench.reader.end(patience_s=0)
+        await bench.reader.end(timeout_s=0)
 
     async def test_a_repeated_pause_or_resume_changes_nothing(self, caplog: pytest.LogCaptureFixture) -> None:
         caplog.set_level(logging.INFO, "chasqui.worker")
@@ -698,14 +698,14 @@ class TestPause:
             "the queue is paused for worker a",
             "the queue is resumed for worker a",
         ]
-        await bench.reader.end(patience_s=0)
+        await bench.reader.end(timeout_s=0)
 
     async def test_a_server_that_cannot_end_the_read_harms_nothing(self) -> None:
         bench = await self.wait_in_a_read()
         bench.redis.broker.trouble_of["unblock_read"] = ConnectionLost("away")
         bench.reader.set_paused(True)
         await asyncio.sleep(0)
-        await bench.reader.end(patience_s=0)
+        await bench.reader.end(timeout_s=0)
         assert bench.reader._unblocking is not None
         await bench.reader._unblocking
 
@@ -718,7 +718,7 @@ class TestPause:
             while not bench.redis.released:
                 await asyncio.sleep(0)
         assert (bench.lanes.numbers, bench.redis.released) == ([], [b"1-0", b"2-0"])
-        await bench.reader.end(patience_s=0)
+        await bench.reader.end(timeout_s=0)
 
     async def test_a_paused_reader_stops(self) -> None:
         bench = ReaderBench()
@@ -726,7 +726,7 @@ class TestPause:
         bench.reader.start()
         await asyncio.sleep(0.01)
         async with asyncio.timeout(PATIENCE_S):
-            await bench.reader.end(patience_s=PATIENCE_S)
+            await bench.reader.end(timeout_s=PATIENCE_S)
         assert bench.lanes.numbers == []
 
 
@@ -735,14 +735,14 @@ class TestRoom:
     async def test_a_reader_that_stops_takes_no_claims(self, stops: bool) -> None:
         """Also if it is asked to stop while it looks for orphans."""
         bench = ReaderBench()
-        bench.reclaimer.has_work = True
+        bench.reclaimer.has_claimable_entries = True
         bench.orphan_flag.set()
         ends: list[asyncio.Future[None]] = []
 
         def stop() -> None:
             if stops and not ends:
                 bench.shared.is_closing.set()
-                ends.append(asyncio.ensure_future(bench.reader.end(patience_s=PATIENCE_S)))
+                ends.append(asyncio.ensure_future(bench.reader.end(timeout_s=PATIENCE_S)))
 
         bench.redis.on_page = stop
         bench.reader.start()
@@ -750,7 +750,7 @@ class TestRoom:
             lambda: bench.reader._task is not None and (bench.reader._task.done() or bench.reclaimer.claims)
         )
         assert bool(bench.reclaimer.claims) is not stops
-        await bench.reader.end(patience_s=0)
+        await bench.reader.end(timeout_s=0)
 
     @pytest.mark.parametrize("why", ("paused", "closing", "no lease"))
     def test_claims_have_no_room_while_no_job_may_start(self, why: str) -> None:
@@ -963,7 +963,7 @@ class TestManyWorkers:
         bench.redis.broker.on_backlog()
         await eventually(lambda: bench.lanes.numbers == [1], every=0.001)
         assert [block_ms for _, block_ms in bench.redis.asked[:2]] == [None, None]
-        await bench.reader.end(patience_s=0)
+        await bench.reader.end(timeout_s=0)
 
     @pytest.mark.parametrize(("living", "published"), ((1000, 1), (16, 0)))
     async def test_an_idle_worker_that_finds_more_than_it_can_take_publishes_that(
@@ -977,4 +977,4 @@ class TestManyWorkers:
         bench.reader.start()
         await eventually(lambda: bench.lanes.numbers == [1, 2, 3], every=0.001)
         assert len(bench.redis.broker.asked("publish_backlog")) == published
-        await bench.reader.end(patience_s=0)
+        await bench.reader.end(timeout_s=0)

@@ -16,7 +16,7 @@ from pychasqui._redis.broker import Broker
 from pychasqui._redis.keys import Keys
 from pychasqui._redis.replies import ByteBounds, ClaimedEntry
 from pychasqui._worker.living_workers import LivingWorkers
-from pychasqui._worker.reclaimer import Reclaimer, suspects_by_expired_lease
+from pychasqui._worker.reclaimer import Reclaimer, find_suspects_by_expired_lease
 from pychasqui._worker.shared import Signal
 from tests.support.clock import FakeClock
 from tests.support.memory_broker import Held, MemoryBroker
@@ -29,31 +29,36 @@ NOW_MS = 1_700_000_000_000
 
 class TestOverLeases:
     def test_a_lease_that_is_not_over_is_no_suspicion(self) -> None:
-        assert suspects_by_expired_lease([b"a"], {b"a": NOW_MS}, NOW_MS, {}, 5.0) == {}
-        assert suspects_by_expired_lease([b"a"], {b"a": NOW_MS + 1}, NOW_MS, {}, 5.0) == {}
+        assert find_suspects_by_expired_lease([b"a"], {b"a": NOW_MS}, NOW_MS, {}, 5.0) == {}
+        assert find_suspects_by_expired_lease([b"a"], {b"a": NOW_MS + 1}, NOW_MS, {}, 5.0) == {}
 
     def test_an_expired_lease_is_suspected_from_now(self) -> None:
-        assert suspects_by_expired_lease([b"a"], {b"a": NOW_MS - 1}, NOW_MS, {}, 5.0) == {b"a": (NOW_MS - 1, 5.0)}
+        assert find_suspects_by_expired_lease([b"a"], {b"a": NOW_MS - 1}, NOW_MS, {}, 5.0) == {b"a": (NOW_MS - 1, 5.0)}
 
     def test_an_earlier_suspicion_keeps_its_time(self) -> None:
         before = {b"a": (NOW_MS - 1.0, 2.0)}
-        assert suspects_by_expired_lease([b"a"], {b"a": NOW_MS - 1}, NOW_MS, before, 5.0) == before
+        assert find_suspects_by_expired_lease([b"a"], {b"a": NOW_MS - 1}, NOW_MS, before, 5.0) == before
 
     def test_a_renewal_in_between_restarts_the_suspicion(self) -> None:
         before = {b"a": (NOW_MS - 9.0, 2.0)}
-        assert suspects_by_expired_lease([b"a"], {b"a": NOW_MS - 1}, NOW_MS, before, 5.0) == {b"a": (NOW_MS - 1, 5.0)}
+        assert find_suspects_by_expired_lease([b"a"], {b"a": NOW_MS - 1}, NOW_MS, before, 5.0) == {
+            b"a": (NOW_MS - 1, 5.0)
+        }
 
     def test_a_worker_that_lives_again_is_forgotten(self) -> None:
-        assert suspects_by_expired_lease([b"a"], {b"a": NOW_MS + 6000}, NOW_MS, {b"a": (NOW_MS - 9.0, 2.0)}, 5.0) == {}
+        assert (
+            find_suspects_by_expired_lease([b"a"], {b"a": NOW_MS + 6000}, NOW_MS, {b"a": (NOW_MS - 9.0, 2.0)}, 5.0)
+            == {}
+        )
 
     def test_a_worker_that_has_left_has_a_lease_of_0(self) -> None:
-        assert suspects_by_expired_lease([b"a"], {b"a": 0}, NOW_MS, {}, 5.0) == {b"a": (0, 5.0)}
+        assert find_suspects_by_expired_lease([b"a"], {b"a": 0}, NOW_MS, {}, 5.0) == {b"a": (0, 5.0)}
 
     def test_consumers_without_a_lease_are_not_judged_here(self) -> None:
-        assert suspects_by_expired_lease([b"official"], {}, NOW_MS, {}, 5.0) == {}
+        assert find_suspects_by_expired_lease([b"official"], {}, NOW_MS, {}, 5.0) == {}
 
     def test_the_given_consumers_alone_are_judged(self) -> None:
-        assert suspects_by_expired_lease([b"a"], {b"a": 1, b"b": 1}, NOW_MS, {}, 5.0) == {b"a": (1, 5.0)}
+        assert find_suspects_by_expired_lease([b"a"], {b"a": 1, b"b": 1}, NOW_MS, {}, 5.0) == {b"a": (1, 5.0)}
 
     @given(
         st.dictionaries(st.sampled_from([b"a", b"b", b"c"]), st.integers(0, 20)),
@@ -63,7 +68,7 @@ class TestOverLeases:
     def test_no_worker_is_suspected_for_longer_than_it_has_this_lease(
         self, leases: dict[bytes, int], before: dict[bytes, tuple[int, int]], now_ms: int
     ) -> None:
-        suspects = suspects_by_expired_lease([b"a", b"b", b"c"], leases, now_ms, before, 10.0)
+        suspects = find_suspects_by_expired_lease([b"a", b"b", b"c"], leases, now_ms, before, 10.0)
         for consumer, (lease, since) in suspects.items():
             assert lease == leases[consumer] < now_ms
             assert since == (before[consumer][1] if before.get(consumer, (None,))[0] == lease else 10.0)
@@ -217,7 +222,7 @@ class TestScan:
             await asyncio.sleep(0)
             assert mine._next_suspect_s == pytest.approx(0.3)
         finally:
-            await mine.end(patience_s=0)
+            await mine.end(timeout_s=0)
 
     async def test_a_worker_that_renews_in_between_is_left_alone(self, clock: FakeClock) -> None:
         bench = ReclaimerBench({b"b": 3}, {b"b": OVER})
@@ -240,10 +245,10 @@ class TestScan:
         mine = reclaimer(bench, intake)
         await mine._scan_consumers()
         assert [count for _, _, count in bench.relieved] == [6]
-        assert mine.has_work
-        assert [entry.id for entry in await mine.claim(4, BOUNDS)] == [b"6-0"]
-        assert await mine.claim(4, BOUNDS) == []
-        assert not mine.has_work
+        assert mine.has_claimable_entries
+        assert [entry.id for entry in await mine.claim_entries(4, BOUNDS)] == [b"6-0"]
+        assert await mine.claim_entries(4, BOUNDS) == []
+        assert not mine.has_claimable_entries
 
     async def test_a_worker_with_a_lapsed_lease_relieves_only_those_that_have_left(self, clock: FakeClock) -> None:
         """Redis was away or refuses writes: every lease is over, so none is a proof of death."""
@@ -389,4 +394,4 @@ class TestManyWorkers:
             bench.ended_leases.send()
             await eventually(lambda: bench.relieved, timeout=1.5, every=0.001)
         finally:
-            await mine.end(patience_s=0)
+            await mine.end(timeout_s=0)

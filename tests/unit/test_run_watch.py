@@ -71,11 +71,11 @@ class WatchBench:
         else:
             self.errors[job.id] = error if stop is None else stop.make_timeout_error(error)
 
-    def offer(self, *jobs: Delivery) -> None:
+    def put_and_wake(self, *jobs: Delivery) -> None:
         for one in jobs:
             if one.timeout_s:
                 self.stops.shorten_check_interval(one.timeout_s)
-        self.lanes.offer(list(jobs))
+        self.lanes.put_and_wake(list(jobs))
 
 
 @asynccontextmanager
@@ -100,7 +100,7 @@ async def sleep_long(_: Delivery) -> None:
 
 async def test_a_run_is_stopped_when_its_time_is_over() -> None:
     async with watching(sleep_long, 2) as bench:
-        bench.offer(job(1, 0.05), job(2, 0.1))
+        bench.put_and_wake(job(1, 0.05), job(2, 0.1))
         await eventually(lambda: len(bench.errors) == 2)
         assert all(type(error) is JobTimeout for error in bench.errors.values())
         assert str(bench.errors["job-1"]) == "the run took longer than its timeout of 0.05 s, and was stopped"
@@ -108,7 +108,7 @@ async def test_a_run_is_stopped_when_its_time_is_over() -> None:
 
 async def test_no_run_is_stopped_early() -> None:
     async with watching(sleep_long, 200) as bench:
-        bench.offer(*(job(number, random.uniform(0.02, 0.5)) for number in range(200)))
+        bench.put_and_wake(*(job(number, random.uniform(0.02, 0.5)) for number in range(200)))
         await eventually(lambda: len(bench.errors) == 200)
         assert min(bench.late_s) >= 0
 
@@ -116,7 +116,7 @@ async def test_no_run_is_stopped_early() -> None:
 async def test_the_worker_has_a_time_for_all_jobs_and_for_some_names() -> None:
     timeouts = RunTimeouts(0.05, {"report": 60.0})
     async with watching(sleep_long, 3, timeouts) as bench:
-        bench.offer(job(1), job(2, name="report"), job(3, 60.0))
+        bench.put_and_wake(job(1), job(2, name="report"), job(3, 60.0))
         await eventually(lambda: bench.errors)
         await asyncio.sleep(0.1)
         assert set(bench.errors) == {"job-1"}
@@ -138,7 +138,7 @@ async def test_the_next_job_of_the_lane_is_not_cancelled() -> None:
             await asyncio.sleep(60)
 
     async with watching(handler) as bench:
-        bench.offer(job(1, 0.02), job(2))
+        bench.put_and_wake(job(1, 0.02), job(2))
         await eventually(lambda: bench.errors)
         assert bench.done == ["job-1"]
         assert type(bench.errors["job-2"]) is TimeoutError
@@ -152,7 +152,7 @@ async def test_a_timeout_of_the_handlers_own_is_its_own_error() -> None:
             await asyncio.sleep(60)
 
     async with watching(handler) as bench:
-        bench.offer(job(1, 60.0))
+        bench.put_and_wake(job(1, 60.0))
         await eventually(lambda: bench.errors)
         assert type(bench.errors["job-1"]) is TimeoutError
 
@@ -165,7 +165,7 @@ async def test_an_error_of_the_cleanup_is_the_cause_of_the_timeout() -> None:
             raise LookupError("while it cleaned up")
 
     async with watching(handler) as bench:
-        bench.offer(job(1, 0.02))
+        bench.put_and_wake(job(1, 0.02))
         await eventually(lambda: bench.errors)
         assert isinstance(bench.errors["job-1"].__cause__, LookupError)
 
@@ -178,7 +178,7 @@ async def test_a_handler_may_still_ask_for_a_later_run() -> None:
             raise Snooze(5) from None
 
     async with watching(handler) as bench:
-        bench.offer(job(1, 0.02))
+        bench.put_and_wake(job(1, 0.02))
         await eventually(lambda: bench.errors)
         assert type(bench.errors["job-1"]) is Snooze
 
@@ -199,7 +199,7 @@ async def test_a_handler_that_goes_on_keeps_its_lane_and_is_named_in_the_log(
 
     with caplog.at_level(logging.WARNING, "chasqui.worker"):
         async with watching(swallow) as bench:
-            bench.offer(job(1, 0.02), job(2))
+            bench.put_and_wake(job(1, 0.02), job(2))
             await eventually(lambda: caplog.records)
             assert [one.id for one in bench.shared.holdings.running_jobs()] == ["job-1"]
             assert (cancellations, bench.errors, bench.done) == (3, {}, [])
@@ -217,14 +217,14 @@ async def test_a_thread_is_asked_and_its_result_counts() -> None:
             time.sleep(0.002)
 
     async with watching(wait_until_asked, kind=ThreadLanes) as bench:
-        bench.offer(job(1, 0.02))
+        bench.put_and_wake(job(1, 0.02))
         await eventually(lambda: bench.done == ["job-1"])
 
 
 async def test_a_run_that_is_given_more_time_has_it() -> None:
     async with watching(sleep_long) as bench:
         one = job(1, 0.05)
-        bench.offer(one)
+        bench.put_and_wake(one)
         await eventually(lambda: one.started_at)
         bench.stops.extend_timeout(one.entry_id, 0.1)
         await eventually(lambda: bench.errors)
@@ -233,14 +233,14 @@ async def test_a_run_that_is_given_more_time_has_it() -> None:
 
 async def test_a_watch_without_a_timeout_has_no_timer() -> None:
     async with watching(sleep_long) as bench:
-        bench.offer(job(1))
+        bench.put_and_wake(job(1))
         await asyncio.sleep(0)
         assert bench.watch._timer is None
 
 
 async def test_the_timer_ends_with_the_last_job_that_has_a_timeout() -> None:
     async with watching(lambda _: asyncio.sleep(0)) as bench:
-        bench.offer(job(1, 0.01))
+        bench.put_and_wake(job(1, 0.01))
         assert bench.watch._timer is not None
         await eventually(lambda: bench.watch._timer is None)
 
@@ -249,7 +249,7 @@ class TestCancellations:
     async def test_a_noted_run_is_cancelled_at_once(self) -> None:
         async with watching(sleep_long, 2) as bench:
             one, other = job(1), job(2)
-            bench.offer(one, other)
+            bench.put_and_wake(one, other)
             await eventually(lambda: other.started_at)
             bench.watch.stop_cancelled_runs(Cancellations(frozenset({b"1-0"})))
             await eventually(lambda: bench.cancelled == ["job-1"])
@@ -257,7 +257,7 @@ class TestCancellations:
 
     async def test_a_noted_job_of_the_inbox_is_taken_out(self) -> None:
         async with watching(sleep_long) as bench:
-            bench.offer(job(1), job(2), job(3))
+            bench.put_and_wake(job(1), job(2), job(3))
             bench.watch.stop_cancelled_runs(Cancellations(ids={"job-2": (2, 0), "job-3": (2, 5)}))
             assert bench.unstarted == ["job-2"]
             assert "job-3" in [each.id for each in bench.shared.holdings.inbox]
@@ -270,7 +270,7 @@ class TestCancellations:
 
         async with watching(wait_until_asked, kind=ThreadLanes) as bench:
             one = job(1)
-            bench.offer(one, job(2))
+            bench.put_and_wake(one, job(2))
             await eventually(lambda: one.started_at)
             bench.watch.stop_cancelled_runs(Cancellations(frozenset({b"1-0", b"2-0"})))
             await eventually(lambda: bench.cancelled == ["job-1"])
@@ -285,7 +285,7 @@ class TestCancellations:
 
         async with watching(swallow) as bench:
             one = job(1)
-            bench.offer(one)
+            bench.put_and_wake(one)
             await eventually(lambda: one.started_at)
             bench.watch.stop_cancelled_runs(Cancellations(frozenset({b"1-0"})))
             await eventually(lambda: bench.done == ["job-1"])
@@ -295,7 +295,7 @@ class TestCancellations:
     async def test_a_job_with_a_timeout_is_cancelled_for_the_first_of_both_reasons(self) -> None:
         async with watching(sleep_long) as bench:
             one = job(1, 60.0)
-            bench.offer(one)
+            bench.put_and_wake(one)
             await eventually(lambda: one.started_at)
             bench.watch.stop_cancelled_runs(Cancellations(frozenset({b"1-0"})))
             await eventually(lambda: bench.cancelled == ["job-1"])
@@ -305,7 +305,7 @@ class TestCancellations:
             bench.watch.stop_cancelled_runs(Cancellations(frozenset({b"1-0"})))
             bench.watch.stop_cancelled_runs(Cancellations())
             one = job(1)
-            bench.offer(one)
+            bench.put_and_wake(one)
             await eventually(lambda: one.started_at)
             await asyncio.sleep(0.06)
             assert (bench.cancelled, bench.unstarted) == ([], [])

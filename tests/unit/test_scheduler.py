@@ -25,7 +25,7 @@ from pychasqui._worker.scheduler import (
     JOBS_A_CALL,
     MAX_DECIDING_S,
     SchedulerService,
-    _plan_spec,
+    _plan_fires_of_spec,
     batch_fires,
 )
 from pychasqui.errors import DecodeError
@@ -48,7 +48,7 @@ def due(score: int = NOW, *, fired: int = 0, retry: bytes = b"", raw: bytes | No
 
 
 def plan(one: DueSpec, now_ms: int = NOW) -> list[FireDecision]:
-    return list(_plan_spec(one, now_ms, GRACE_MS, lambda: None))
+    return list(_plan_fires_of_spec(one, now_ms, GRACE_MS, lambda: None))
 
 
 def windows(fires: FireDecision) -> list[Any]:
@@ -303,18 +303,18 @@ class TestTick:
 
     async def test_a_message_brings_the_next_look_forward(self, bench: SchedulerBench) -> None:
         await bench.tick(5000)
-        bench.scheduler.wake_when_due(0.05)
-        bench.scheduler.wake_when_due(9)
+        bench.scheduler.handle_due_hint(0.05)
+        bench.scheduler.handle_due_hint(9)
         assert bench.looks_at == pytest.approx(0.05)
 
     async def test_a_follower_ignores_the_message(self, bench: SchedulerBench) -> None:
         await bench.tick(-1, leads=False)
-        bench.scheduler.wake_when_due(0.05)
+        bench.scheduler.handle_due_hint(0.05)
         assert bench.looks_at == NEVER
 
     async def test_a_message_during_a_fire_is_not_forgotten(self, bench: SchedulerBench) -> None:
         await bench.tick()
-        bench.repeats.meanwhile = lambda: bench.scheduler.wake_when_due(0.05)
+        bench.repeats.meanwhile = lambda: bench.scheduler.handle_due_hint(0.05)
         await bench.tick(9000, due())
         assert bench.looks_at == pytest.approx(0.05)
 

@@ -67,12 +67,12 @@ class Bench:
 
         return decode()
 
-    def offer(self, *numbers: int) -> None:
-        self.lanes.offer([job(number) for number in numbers])
+    def put_and_wake(self, *numbers: int) -> None:
+        self.lanes.put_and_wake([job(number) for number in numbers])
 
     async def run(self, *numbers: int) -> dict[int, Any]:
         """Runs the jobs to their ends."""
-        self.offer(*numbers)
+        self.put_and_wake(*numbers)
         async with asyncio.timeout(30):
             await self.lanes.wait_until_all_ran()
         return self.done
@@ -105,7 +105,7 @@ class TestRunning:
     async def test_a_job_that_blocks_delays_no_other(self, make: MakeBench) -> None:
         release = threading.Event()
         bench = make(lambda number: release.wait(20) if number == 0 else None, 2)
-        bench.offer(*range(1000))
+        bench.put_and_wake(*range(1000))
         await eventually(lambda: len(bench.done) == 999)
         assert 0 not in bench.done
         release.set()
@@ -117,7 +117,7 @@ class TestRunning:
         """Both threads go on to jobs that block, further ones wait in the inbox, and no thread ends a job."""
         release = threading.Event()
         bench = make(lambda number: None if number == 0 else release.wait(20), 2)
-        bench.offer(*range(5))
+        bench.put_and_wake(*range(5))
         await eventually(lambda: 0 in bench.done)
         assert list(bench.done) == [0]
         assert bench.lanes.waiting == 2
@@ -148,7 +148,7 @@ class TestRunning:
     async def test_jobs_that_wait_are_taken_without_a_turn_of_the_loop(self, make: MakeBench) -> None:
         ran: list[int] = []
         bench = make(ran.append, 2)
-        bench.offer(*range(100))
+        bench.put_and_wake(*range(100))
         deadline = time.monotonic() + 20
         while len(ran) < 100 and time.monotonic() < deadline:
             time.sleep(0.001)  # the loop stands still
@@ -203,7 +203,7 @@ class TestRunning:
         bench = make(ran.append, 2)
         with monkeypatch.context() as patch:
             patch.setattr(threading.Thread, "start", refuse)
-            bench.offer(1)
+            bench.put_and_wake(1)
         assert str(bench.failed[1]) == "no thread can be started"
         await bench.run(2)
         assert ran == [2]
@@ -213,9 +213,9 @@ class TestTheInbox:
     async def test_a_job_that_a_free_thread_is_about_to_take_does_not_count_as_waiting(self, make: MakeBench) -> None:
         release = threading.Event()
         bench = make(lambda _: release.wait(20), 2)
-        bench.offer(1)
+        bench.put_and_wake(1)
         assert (bench.lanes.waiting, bench.lanes.free) == (0, 1)
-        bench.offer(2, 3)
+        bench.put_and_wake(2, 3)
         assert (bench.lanes.waiting, bench.lanes.free) == (1, -1)
         release.set()
         await bench.lanes.wait_until_all_ran()
@@ -228,10 +228,10 @@ class TestTheInbox:
             release.wait(20)
 
         bench = make(run, 1)
-        bench.offer(1, 2, 3, 4)
+        bench.put_and_wake(1, 2, 3, 4)
         await eventually(lambda: ran == [1])
         assert bench.lanes.drop_lost_jobs({b"2-0"})
-        assert [delivery.data for delivery in bench.lanes.take_unstarted(keep=1)] == [4]
+        assert [delivery.data for delivery in bench.lanes.take_out_unstarted_jobs(kept_count=1)] == [4]
         release.set()
         await bench.lanes.wait_until_all_ran()
         assert ran == [1, 3]
@@ -239,10 +239,10 @@ class TestTheInbox:
     async def test_a_job_does_not_start_while_the_lease_is_over(self, make: MakeBench) -> None:
         shared = make_shared(2, lease_until=0.0)
         bench = make(lambda number: number, 2, shared=shared)
-        bench.offer(1, 2, 3)
+        bench.put_and_wake(1, 2, 3)
         await asyncio.sleep(0.05)
         assert (bench.done, len(shared.holdings.inbox)) == ({}, 3)
-        shared.lease.begin_again(lease_clock() + 60)
+        shared.lease.renew_after_lapse(lease_clock() + 60)
         bench.lanes.resume_after_lapse()
         assert sorted(await bench.run()) == [1, 2, 3]
 
@@ -257,7 +257,7 @@ class TestTheInbox:
 
     async def test_a_large_job_is_decoded_by_the_loop_before_it_runs(self, make: MakeBench) -> None:
         bench: Bench = make(lambda number: number in bench.decoded, 3)
-        bench.lanes.offer([job(number, is_decoded=False) for number in range(20)])
+        bench.lanes.put_and_wake([job(number, is_decoded=False) for number in range(20)])
         await bench.run()
         assert bench.done == dict.fromkeys(range(0, 20, 2), True), "a job that is settled already has run"
         assert sorted(bench.decoded) == list(range(20))
@@ -289,7 +289,7 @@ class TestAwaitables:
 
     async def test_a_stop_cancels_an_awaitable_and_its_job_has_no_outcome(self, make: MakeBench) -> None:
         bench = make(lambda _: asyncio.sleep(60), 2)
-        bench.offer(1)
+        bench.put_and_wake(1)
         await eventually(lambda: bench.lanes._loop_calls is not None and len(bench.lanes._loop_calls.tasks) == 1)
         assert [delivery.data for delivery in await bench.lanes.stop()] == [1]
         assert (bench.done, bench.failed, bench.deaths) == ({}, {}, [])
@@ -303,7 +303,7 @@ class TestAwaitables:
             return ""
 
         bench = make(lambda _: work(), 2)
-        bench.offer(1)
+        bench.put_and_wake(1)
         await eventually(lambda: bench.lanes._loop_calls is not None and len(bench.lanes._loop_calls.tasks) == 1)
         await asyncio.sleep(0.01)
         assert await bench.lanes.stop() == []
@@ -319,7 +319,7 @@ class TestTheEnd:
             release.wait(20)
 
         bench = make(run, 1)
-        bench.offer(1, 2)
+        bench.put_and_wake(1, 2)
         await eventually(lambda: ran == [1])
         assert [delivery.data for delivery in await bench.lanes.stop()] == [1]
         release.set()
@@ -361,9 +361,9 @@ async def main():
         is_abandoned=lambda: True,
     )
     lanes.start()
-    lanes.offer([Delivery("a", "n", 0), Delivery("b", "n", 1)])
+    lanes.put_and_wake([Delivery("a", "n", 0), Delivery("b", "n", 1)])
     await lanes.wait_until_all_ran()
-    lanes.offer([Delivery("c", "n", 2), Delivery("d", "n", 4)])
+    lanes.put_and_wake([Delivery("c", "n", 2), Delivery("d", "n", 4)])
     await asyncio.sleep(0.1)
     if "close" in sys.argv:
         lanes.close()

@@ -31,7 +31,7 @@ from pychasqui._wire.event import (
 from pychasqui._wire.member import join_member, split_member
 from pychasqui._wire.msgpack import decode_data, encode_data
 from pychasqui._wire.repeatable import decode_spec, encode_spec
-from pychasqui._wire.worker_record import WorkerInfo, encode_worker, read_worker
+from pychasqui._wire.worker_record import WorkerInfo, decode_worker_record, encode_worker
 from pychasqui.errors import DecodeError
 from tests.support.server import PROJECT
 
@@ -167,7 +167,7 @@ def test_a_repeatable_has_these_bytes(vector: dict[str, Any]) -> None:
 def test_a_worker_record_has_these_bytes(vector: dict[str, Any]) -> None:
     record, raw = WorkerInfo(**vector["record"]), bytes.fromhex(vector["hex"])
     assert encode_worker(record) == raw
-    assert read_worker("w-1", raw) == record
+    assert decode_worker_record("w-1", raw) == record
 
 
 def test_the_page_of_keys_lists_every_key() -> None:

@@ -1,8 +1,9 @@
 """How the options of a constructor are declared: once, with default, bound and check, as the fields of a frozen config.
 
-A config is a frozen dataclass whose fields are `Option`s. `takes_fields_of(config)` gives a constructor the config's
-fields as its parameters, so that type checkers and editors show every option with its type, default and bounds. A new
-option is a new field; nothing else repeats it but the docstring of its constructor, which a test compares.
+A config is a frozen dataclass whose fields are `Option`s. `take_config_fields_as_arguments(config_class)` gives a
+constructor the config's fields as its parameters, so that type checkers and editors show every option with its type,
+default and bounds. A new option is a new field; nothing else repeats it but the docstring of its constructor, which a
+test compares.
 """
 
 from __future__ import annotations
@@ -64,17 +65,17 @@ def find_no_settings(given: Mapping[str, Any], names: Iterable[str]) -> Mapping[
     return {}
 
 
-def takes_fields_of(
-    config: Callable[P, Config],
-    settings_for: Callable[[Mapping[str, Any], Iterable[str]], Mapping[str, Any]] = find_no_settings,
+def take_config_fields_as_arguments(
+    config_class: Callable[P, Config],
+    find_settings: Callable[[Mapping[str, Any], Iterable[str]], Mapping[str, Any]] = find_no_settings,
 ) -> Callable[[Callable[[Self_, Config], None]], Callable[Concatenate[Self_, P], None]]:
     """Makes `__init__(self, config)` a constructor whose parameters are the fields of the config.
 
-    `settings_for(given, names)` returns what is set outside of the program for those of the names that are not given.
+    `find_settings(given, names)` returns what is set outside of the program for those of the names that are not given.
     """
 
     def decorate(init: Callable[[Self_, Config], None]) -> Callable[Concatenate[Self_, P], None]:
-        fields = inspect.signature(config)
+        fields = inspect.signature(config_class)
         own = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
         def __init__(self: Self_, /, *args: P.args, **kwargs: P.kwargs) -> None:  # noqa: N807  its name in errors
@@ -82,8 +83,8 @@ def takes_fields_of(
                 given = fields.bind(*args, **kwargs).arguments
             except TypeError as error:
                 raise TypeError(f"{type(self).__name__}() {error}") from None
-            more: Any = settings_for(given, fields.parameters)
-            init(self, config(*args, **{**kwargs, **more} if more else kwargs))
+            more: Any = find_settings(given, fields.parameters)
+            init(self, config_class(*args, **{**kwargs, **more} if more else kwargs))
 
         __init__.__qualname__ = init.__qualname__
         __init__.__doc__ = init.__doc__

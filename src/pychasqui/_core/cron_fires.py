@@ -28,11 +28,11 @@ class _SearchPosition(NamedTuple):
     ruled_out: int  # the last time on the wall clock that cannot be the answer
 
 
-def next_cron_fire(cron: Cron, zone: Zone, after: int) -> int | None:
+def next_cron_fire(cron: Cron, zone: Zone, after_s: int) -> int | None:
     """Returns the first second after that instant at which the pattern fires; None if there is none."""
-    if after >= LAST_WALL + DAY_S:  # no zone is a day away from UTC
+    if after_s >= LAST_WALL + DAY_S:  # no zone is a day away from UTC
         return None
-    position = _start_search(cron, zone, after)
+    position = _start_search(cron, zone, after_s)
     changes = 0
     while changes < _MAX_OFFSET_CHANGES and (wall := cron.next_after(position.ruled_out)) is not None:
         fire = wall - position.offset  # unless the clock is changed before
@@ -54,11 +54,11 @@ def next_cron_fire(cron: Cron, zone: Zone, after: int) -> int | None:
     return None
 
 
-def _start_search(cron: Cron, zone: Zone, after: int) -> _SearchPosition:
-    position = _make_position(zone, after)
+def _start_search(cron: Cron, zone: Zone, after_s: int) -> _SearchPosition:
+    position = _make_position(zone, after_s)
     if cron.is_every_hour:
         return position
-    shown = zone.wall_time_before_clocks_went_back(after)
+    shown = zone.wall_time_before_clocks_went_back(after_s)
     if shown is None:
         return position
     return position._replace(ruled_out=shown - 1)  # clocks went back: they have shown all times up to `shown` before

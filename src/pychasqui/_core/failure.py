@@ -12,7 +12,7 @@ import msgspec
 
 from ..errors import LONGEST_DELAY_S, JobTimeout, RetryLater, Snooze, UnrecoverableError
 from .limits import MAX_ERROR_CHARS, MAX_TRACEBACK_CHARS
-from .user_objects import class_name_of, text_of
+from .user_objects import class_name_of, safe_str
 
 _PACKAGE = os.path.dirname(os.path.dirname(__file__)) + os.sep
 MAX_FRAMES = 50
@@ -75,7 +75,7 @@ def read_failure(error: BaseException) -> Failure:
         error,
         "timeout" if issubclass(kind, JobTimeout) else "err" if issubclass(kind, Exception) else "panic",
         class_name_of(error),
-        text_of(error)[:MAX_ERROR_CHARS],
+        safe_str(error)[:MAX_ERROR_CHARS],
         frames,
         None if raising is None else _frame_to_line(raising),
         issubclass(kind, UnrecoverableError),

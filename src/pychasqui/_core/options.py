@@ -111,11 +111,11 @@ def refuse_unknown_options(options: Mapping[str, Any]) -> None:
         raise InvalidType(f"Queue.add() got an unexpected keyword argument {min(unknown)!r}")
 
 
-def refuse_options_beside_repeat(repeat: object, others: Mapping[str, Any]) -> None:
+def refuse_options_beside_repeat(repeat: object, other_options: Mapping[str, Any]) -> None:
     """Raises for options that contradict `repeat`."""
     if repeat is None:
         raise InvalidArgument("missed_fires says what a repeatable does: give repeat, too")
-    for option, value in others.items():
+    for option, value in other_options.items():
         if value is not None and option not in WITH_REPEAT:
             raise InvalidArgument(f"{option} contradicts repeat: a repeatable has its own times and ids")
 

@@ -30,7 +30,7 @@ class Dead(NamedTuple):
     reason: str
 
 
-def judge_failure(
+def decide_retry_or_dead(
     job: Delivery,
     failure: Failure,
     max_attempts: int,
@@ -47,7 +47,7 @@ def judge_failure(
     if failure.snooze_limit is not None and failure.delay_ms is not None:
         is_over = snoozes >= failure.snooze_limit
         return Dead("retries_exhausted") if is_over else Retry(failure.delay_ms, uses_up_attempt=False)
-    if job.attempt + 1 >= runs_allowed(job, max_attempts):
+    if job.attempt + 1 >= max_attempts_of(job, max_attempts):
         return Dead("retries_exhausted")
     if failure.delay_ms is not None:
         return Retry(failure.delay_ms)
@@ -56,10 +56,10 @@ def judge_failure(
     return Retry(min(delay_ms, 1000 * LONGEST_DELAY_S))  # Lua adds it to a time, exactly up to 2**53
 
 
-def runs_allowed(job: Delivery, max_attempts: int) -> int:
-    """Returns the job's own max_attempts if it has one, else the worker's."""
+def max_attempts_of(job: Delivery, default: int) -> int:
+    """Returns the job's own max_attempts if it has one, else `default`, the worker's."""
     own = job.retry.max_attempts if job.retry is not None else None
-    return max_attempts if own is None else own
+    return default if own is None else own
 
 
 class FailedRun(msgspec.Struct, frozen=True, gc=False):

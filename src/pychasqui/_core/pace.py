@@ -54,7 +54,7 @@ class EntrySizeEstimate:
         if count:
             self.bytes = max(total_bytes / count, self.bytes * SIZE_KEPT if self.is_known else 0.0)
 
-    def expect_entry_of(self, entry_bytes: float) -> None:
+    def set_expected_entry_bytes(self, entry_bytes: float) -> None:
         """Entries of this size may come, whatever was measured."""
         self.bytes = entry_bytes
 

@@ -170,10 +170,10 @@ def next_fire(pattern: RepeatPattern, after_ms: int) -> int | None:
 
 def next_fires(pattern: RepeatPattern, n: int, after_ms: int) -> list[int]:
     """Returns the first `n` windows strictly after that instant; fewer if the pattern has no more."""
-    return list(islice(_iterate_windows(pattern, after_ms), check_int("n", n, 0)))
+    return list(islice(_iterate_fires_ms(pattern, after_ms), check_int("n", n, 0)))
 
 
-def _iterate_windows(pattern: RepeatPattern, after_ms: int) -> Iterator[int]:
+def _iterate_fires_ms(pattern: RepeatPattern, after_ms: int) -> Iterator[int]:
     fire_ms = next_fire(pattern, after_ms)
     while fire_ms is not None:
         yield fire_ms

@@ -10,7 +10,7 @@ def class_name_of(value: object) -> str:
     return name
 
 
-def text_of(value: object) -> str:
+def safe_str(value: object) -> str:
     """Returns str(value) as a plain str, or a text that says that it cannot be made."""
     try:
         return to_plain_str(str(value))

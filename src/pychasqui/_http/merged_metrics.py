@@ -33,7 +33,7 @@ class Family:
     numbers: dict[str, float] = field(default_factory=dict)
 
     @property
-    def only_grows(self) -> bool:
+    def is_cumulative(self) -> bool:
         return self.kind in ("counter", "histogram")
 
     def merge(self, other: Family) -> None:
@@ -70,9 +70,9 @@ class MergedMetrics:
     def __init__(self) -> None:
         self._retired: dict[str, Family] = {}
 
-    def keep_counts_of_ended(self, text: str) -> None:
+    def add_counts_of_ended_process(self, text: str) -> None:
         """Keeps what a process had counted."""
-        _merge_families(self._retired, (family for family in read_families(text) if family.only_grows))
+        _merge_families(self._retired, (family for family in read_families(text) if family.is_cumulative))
 
     def render(self, texts: Iterable[str]) -> str:
         merged: dict[str, Family] = {}

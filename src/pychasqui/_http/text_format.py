@@ -139,8 +139,8 @@ def render(metrics: Iterable[Metric | Histogram], common: Mapping[str, str]) -> 
     return "".join(f"{line}\n" for line in lines)
 
 
-def _format_labels(common: Mapping[str, str], own: Iterable[tuple[str, str]]) -> str:
-    pairs = [f'{label}="{_escape_label_value(value)}"' for label, value in (*common.items(), *own)]
+def _format_labels(common_labels: Mapping[str, str], own_labels: Iterable[tuple[str, str]]) -> str:
+    pairs = [f'{label}="{_escape_label_value(value)}"' for label, value in (*common_labels.items(), *own_labels)]
     return f"{{{','.join(pairs)}}}" if pairs else ""
 
 

@@ -22,11 +22,11 @@ class WorkerSinks(NamedTuple):
     served: PrometheusSink | None  # the sink that /metrics renders
 
 
-def choose_sinks(own: Sequence[MetricsSink], queue_name: str, *, is_served: bool) -> WorkerSinks:
+def choose_sinks(user_sinks: Sequence[MetricsSink], queue_name: str, *, serves_metrics: bool) -> WorkerSinks:
     """Returns the user's sinks, and a PrometheusSink for /metrics unless one of the user's is one."""
-    sinks = list(own)
+    sinks = list(user_sinks)
     served = next((sink for sink in sinks if isinstance(sink, PrometheusSink)), None)
-    if served is None and is_served:
+    if served is None and serves_metrics:
         served = PrometheusSink(queue_name)
         sinks.append(served)
     return WorkerSinks(GuardedSinks(sinks) if sinks else None, served)

@@ -63,7 +63,7 @@ class Adder:
     ) -> asyncio.Future[str]:
         """Add one job together with the others of this turn. The answer is NEW, DUPLICATE or REPLACED."""
         if self._gathering is None and options is PLAIN and not (self._sent or self._stuck or self._waiting):
-            waiter = self._send_alone(loop, envelope, name, job_id)
+            waiter = self._try_send_alone(loop, envelope, name, job_id)
             if waiter is not None:
                 return waiter
         batch, deadline = self._gathering, loop.time() + self._timeout_s
@@ -81,7 +81,7 @@ class Adder:
             self._gathering = None
         return waiter
 
-    def _send_alone(
+    def _try_send_alone(
         self, loop: asyncio.AbstractEventLoop, envelope: bytes, name: bytes, job_id: str
     ) -> asyncio.Future[str] | None:
         """With nothing on its way there is nothing to wait for, not even the end of the turn."""
@@ -228,11 +228,11 @@ class Adder:
             self._refusal = error if isinstance(error, ReplyError) else None
             self._stuck.append(batch)
             self._start_resending()
-        elif not self._is_sent_by_ledger(batch, error):
+        elif not self._resend_by_ledger_if_idmp_refused(batch, error):
             self._give_up_batch(batch, error)
             self._send_gathered()
 
-    def _is_sent_by_ledger(self, batch: AddBatch, error: ChasquiError) -> bool:
+    def _resend_by_ledger_if_idmp_refused(self, batch: AddBatch, error: ChasquiError) -> bool:
         """Sends a single job with the ledger, if the server has only refused XADD with a number: it may not know it."""
         session = self._add_broker.session_of_live_socket()
         if session is None or not batch.is_sent_by_idmp or batch.is_in_doubt:

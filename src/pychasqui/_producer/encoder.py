@@ -58,14 +58,14 @@ class JobBatch:
     options: list[AddOptions] | None = None  # None: all of them plain
     has_extras: bool = False  # whether any of them has extras behind its envelope
 
-    def append(self, one: EncodedJob) -> None:
-        if one.options is not PLAIN or self.options is not None:
+    def append(self, job: EncodedJob) -> None:
+        if job.options is not PLAIN or self.options is not None:
             self.options = self.options or [PLAIN] * len(self.ids)
-            self.options.append(one.options)
-        self.has_extras = self.has_extras or one.has_extras
-        self.ids.append(one.id)
-        self.envelopes.append(one.envelope)
-        self.names.append(one.name)
+            self.options.append(job.options)
+        self.has_extras = self.has_extras or job.has_extras
+        self.ids.append(job.id)
+        self.envelopes.append(job.envelope)
+        self.names.append(job.name)
 
     def count_due_now(self) -> int:
         """How many of them need room in the stream now."""

@@ -74,6 +74,6 @@ class ReplicatedAdder(Adder):
                 self._fail_batch(one, f"added, but {reached}")
         self._request_replica_count(session)
 
-    def _fail_batch(self, one: AwaitedBatch, why: str) -> None:
-        self._awaiting_replicas.remove(one)
-        one.batch.fail_waiters(NotReplicated(why))
+    def _fail_batch(self, batch: AwaitedBatch, reason: str) -> None:
+        self._awaiting_replicas.remove(batch)
+        batch.batch.fail_waiters(NotReplicated(reason))

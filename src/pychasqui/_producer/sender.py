@@ -76,10 +76,12 @@ class Sender:
             _set_flags_by_answer(job, answer)
         return job
 
-    def _send_and_wait_for_replicas(self, envelope: bytes, encoded: EncodedJob, wanted: int) -> Awaitable[str]:
+    def _send_and_wait_for_replicas(self, envelope: bytes, encoded: EncodedJob, wait_replicas: int) -> Awaitable[str]:
         options = None if encoded.options is PLAIN else [encoded.options]
         room_for = 1 if self._max_stream_len else 0
-        return self._replicated.add_all(self._loop, [envelope], [encoded.name], [encoded.id], options, room_for, wanted)
+        return self._replicated.add_all(
+            self._loop, [envelope], [encoded.name], [encoded.id], options, room_for, wait_replicas
+        )
 
     async def _send_traced(self, tracing: Tracing, encoded: EncodedJob, wait_replicas: int) -> str:
         sent_jobs = SentJobs([encoded.id], [encoded.name], due=encoded.options.due)

@@ -41,7 +41,7 @@ class QueueSession:
     ) -> None:
         keys = self._keys = Keys(config.name)
         self.loop = asyncio.get_running_loop()
-        self.broker = connector.shared_broker(keys, timeout_s=config.timeout_s)
+        self.broker = connector.make_shared_broker(keys, timeout_s=config.timeout_s)
         # Opened when replicas are awaited: WAIT holds up what is sent behind it.
         self._replicas_broker = connector.make_broker(keys, timeout_s=config.timeout_s)
         self.sender = Sender(

@@ -50,20 +50,20 @@ class AddTransactions:
             return
         if self._is_allowed is None:  # a user without the right to it would have each command executed by itself
             keep_freed_memory()
-            self._socket.send(_MULTI, deadline, self._note_whether_transactions_are_allowed)
-            self._socket.send(_DISCARD, deadline, self._note_whether_transactions_are_allowed)
+            self._socket.send(_MULTI, deadline, self._on_permission_reply)
+            self._socket.send(_DISCARD, deadline, self._on_permission_reply)
         self._is_confirmed, self.is_awaited, self._watch = False, True, self._watch + 1
         # A ledger that has changed since the last WATCH stays changed.
         self._socket.send(_UNWATCH, deadline, _ignore_reply)
         self._socket.send(pack("WATCH", self._ledger), deadline, partial(self._on_watch_reply, self._watch, on_answer))
-        self._socket.note_watcher(self)
+        self._socket.set_watcher(self)
         self._socket.flush()
 
     def unwatch(self) -> None:
         """The producer writes to its ledger in another way."""
         self._is_confirmed = self.is_awaited = False
 
-    def _note_whether_transactions_are_allowed(self, reply: Any) -> None:
+    def _on_permission_reply(self, reply: Any) -> None:
         self._is_allowed = self._is_allowed is not False and not isinstance(reply, ChasquiError)
 
     def _on_watch_reply(self, watch: int, on_answer: Callable[[], None], reply: Any) -> None:
@@ -76,7 +76,7 @@ class AddTransactions:
     def add(self, record: tuple[int, str], ttl_ms: int, envelopes: list[bytes], names: list[bytes]) -> None:
         """Adds jobs, and records the batch in the ledger: slot, and "number taken". expect() must follow."""
         self._is_confirmed = False
-        self._socket.note_watcher(None)
+        self._socket.set_watcher(None)
         head, named_tail, write = self._head, self._named_tail, self._socket.write
         parts, size = [_MULTI], 0
         for envelope, name in zip(envelopes, names, strict=True):

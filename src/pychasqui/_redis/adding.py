@@ -103,17 +103,17 @@ class AddSession:
         arguments = (*head, self._due_channel, *make_add_with_options_arguments(envelopes, names, ids, options))
         self.socket.write(scripts.ADD_WITH_OPTIONS.pack(self.socket, self._broker.add_with_options_keys, arguments))
 
-    def wait_for_replicas(self, wanted: int, timeout_ms: int, on_count: OnCount) -> None:
+    def wait_for_replicas(self, replicas: int, timeout_ms: int, on_count: OnCount) -> None:
         """Asks how many replicas have everything that was written on this socket, for up to `timeout_ms`.
 
         WAIT counts from the socket's last write. A batch that the ledger has seen before is not written again on this
         one, so the ledger itself is: replication keeps the order of writes.
         """
         ledger, deadline = self._broker.ledger, self._broker.connection.make_deadline()
-        self.socket.send(pack("HSET", ledger, "replicas", wanted), deadline, _ignore_reply)
+        self.socket.send(pack("HSET", ledger, "replicas", replicas), deadline, _ignore_reply)
         self.socket.send(pack("PEXPIRE", ledger, LEDGER_TTL_MS), deadline, _ignore_reply)
-        answer = partial(_pass_on_replica_count, on_count)
-        self.socket.send(pack("WAIT", wanted, timeout_ms), deadline + timeout_ms / 1000, answer)
+        answer = partial(_read_replica_count_and_call, on_count)
+        self.socket.send(pack("WAIT", replicas, timeout_ms), deadline + timeout_ms / 1000, answer)
 
 
 class AddBroker:
@@ -216,7 +216,7 @@ def read_add_statuses(reply: Any, jobs: int) -> bytes | None:
     return reply if is_answer else None
 
 
-def _pass_on_replica_count(on_count: OnCount, reply: Any) -> None:
+def _read_replica_count_and_call(on_count: OnCount, reply: Any) -> None:
     """Passes a reply on. What is no number becomes an error, because a callback of a socket must not raise."""
     try:
         on_count(reply if isinstance(reply, ChasquiError) else read_count(reply))

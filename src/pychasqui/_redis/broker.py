@@ -35,9 +35,9 @@ from .event_batch import EventBatch, EventsOnSend, send_events
 from .failed_jobs import Buried, Rescheduled
 from .keys import Keys
 from .pending import PendingCalls
-from .reading import Reading, ReadRequest
+from .reading import ReadInFlight, ReadRequest
 from .registry import log_registration_refusal, make_registration_arguments
-from .replies import ByteBounds, ClaimedEntry, SettledJobs, read_count, read_new_entries, read_settled
+from .replies import ByteBounds, ClaimedEntry, SettledJobs, read_count, read_new_entries, read_settled_jobs
 from .server_checks import SILENCED_BY, Risks, describe_vulnerability, read_risks
 from .socket import OnReply, Socket, pack
 from .topology.node_map import slot_of
@@ -74,7 +74,7 @@ class Broker(PendingCalls, DelayedCalls, CancelCalls):
 
     # Reading --------------------------------------------------------------------------------------------------------
 
-    async def read(self, group: str, consumer: str, request: ReadRequest) -> Reading:
+    async def read(self, group: str, consumer: str, request: ReadRequest) -> ReadInFlight:
         """Asks for new entries for this consumer; returns with the request on its way.
 
         If the reply is lost, the entries stay in the consumer's pending list and are found there as orphans.
@@ -85,7 +85,7 @@ class Broker(PendingCalls, DelayedCalls, CancelCalls):
         wait = () if block_ms is None else ("BLOCK", block_ms)
         packed = pack("XREADGROUP", "GROUP", group, consumer, "COUNT", count, *wait, "STREAMS", self._keys.stream, ">")
         socket = await self._connection.wait_for_socket(self._connection.make_deadline(timeout_s))
-        reading = Reading(socket, request)
+        reading = ReadInFlight(socket, request)
         socket.max_reply_bytes = request.max_reply_bytes
         socket.send(packed, self._connection.make_deadline(timeout_s), reading.on_reply)
         socket.flush()  # hot: the server begins while this side is still busy with the last batch
@@ -164,7 +164,7 @@ class Broker(PendingCalls, DelayedCalls, CancelCalls):
         try:
             codes = read_ackdel_codes(await reply, len(ids))
         except ReplyError as error:
-            _note_refused_xackdel(socket, error)
+            _stop_using_xackdel(socket, error)
             codes = []
         if codes.count(1) < len(ids):
             # The group is missing or was rebuilt: some are not pending, but they are done and must not come again.
@@ -213,7 +213,7 @@ class Broker(PendingCalls, DelayedCalls, CancelCalls):
         words: list[Any] = [group, consumer, self._keys.prefix, INDEX_KEPT_MS, events_max_len]
         for job in jobs:
             words += job.script_arguments(with_events=events_max_len > 0)
-        return read_settled(await self.run_script(scripts.RESCHEDULE, keys, tuple(words)), len(jobs))
+        return read_settled_jobs(await self.run_script(scripts.RESCHEDULE, keys, tuple(words)), len(jobs))
 
     async def bury(
         self, group: str, consumer: str, max_len: int, jobs: list[Buried], events_max_len: int
@@ -231,7 +231,7 @@ class Broker(PendingCalls, DelayedCalls, CancelCalls):
         words: list[Any] = [group, consumer, max_len, self._keys.prefix, events_max_len]
         for job in jobs:
             words += job.script_arguments(with_events=events_max_len > 0)
-        return read_settled(await self.run_script(scripts.BURY, keys, tuple(words)), len(jobs))
+        return read_settled_jobs(await self.run_script(scripts.BURY, keys, tuple(words)), len(jobs))
 
     # Reporting ------------------------------------------------------------------------------------------------------
 
@@ -280,7 +280,7 @@ class Broker(PendingCalls, DelayedCalls, CancelCalls):
             return Risks(unknown=f"INFO is refused, so eviction and persistence are unknown: {error}")
         return read_risks(f"{decode_info_text(memory)}\n{decode_info_text(persistence)}")
 
-    def ask_client_count(self, on_count: Callable[[int | None], None]) -> None:
+    def request_client_count(self, on_count: Callable[[int | None], None]) -> None:
         """Asks how many clients are connected to the server. No caller waits; `on_count` gets None if nobody says."""
         self.send(("INFO", "clients"), lambda reply: on_count(find_client_count(reply)))
 
@@ -301,7 +301,7 @@ class Broker(PendingCalls, DelayedCalls, CancelCalls):
         return "" if dialect is None or is_silenced else describe_vulnerability(dialect.server, dialect.version)
 
 
-def _note_refused_xackdel(socket: Socket, error: ReplyError) -> None:
+def _stop_using_xackdel(socket: Socket, error: ReplyError) -> None:
     """Notes that the server refuses XACKDEL to this user; raises any other error."""
     if not is_command_refused(error) or socket.dialect is None:
         raise error

@@ -165,14 +165,14 @@ class RedisCalls:
 
     async def subscribe_to_hints(self, channel: str, on_due: Callable[[float], None]) -> bool:
         """Subscribes to messages that say in how many ms something is due; `on_due` gets seconds."""
-        return await self.subscribe(channel, partial(_pass_on_due_hint, on_due))
+        return await self.subscribe(channel, partial(_parse_due_hint_and_call, on_due))
 
 
 def ignore_reply(reply: object) -> None:
     """Ignores the reply: no caller waits for it."""
 
 
-def _pass_on_due_hint(on_due: Callable[[float], None], message: bytes) -> None:
+def _parse_due_hint_and_call(on_due: Callable[[float], None], message: bytes) -> None:
     """Passes a hint on. Ignores a message that is no number: any client may publish anything."""
     if len(message) < MAX_HINT_BYTES:
         with suppress(ValueError):

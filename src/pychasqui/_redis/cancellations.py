@@ -64,7 +64,7 @@ class CancelCalls(RedisCalls):
     async def read_cancellations(self) -> Cancellations:
         """Returns the notes whose jobs may still be in the stream; the others are removed. Harmless to send again."""
         keys = (self._keys.stream, self._keys.cancelled)
-        return _read_cancellation_notes(
+        return _read_cancellations_reply(
             await self.run_script(scripts.READ_CANCELLATIONS, keys, (MOVED_BYTES, MAX_NOTES))
         )
 
@@ -78,7 +78,7 @@ def _read_cancel_answer(reply: Any) -> CancelAnswer:
 
 
 @raises_reply_error
-def _read_cancellation_notes(reply: Any) -> Cancellations:
+def _read_cancellations_reply(reply: Any) -> Cancellations:
     pairs = list(zip(reply[::2], reply[1::2], strict=True))
     by_id = {
         as_bytes(field).removeprefix(BY_ID).decode("utf-8", "replace"): entry_sort_key(as_bytes(last))

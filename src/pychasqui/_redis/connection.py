@@ -35,7 +35,7 @@ from .destination import Destination
 from .diagnosis import find_wrong_protocol
 from .endpoint import Endpoint, explain_failure
 from .error_actions import ErrorAction, action_for, is_not_executed
-from .handshake import RoleCheck, shake_hands
+from .handshake import RoleCheck, perform_handshake
 from .shared_sockets import SharedSockets
 from .socket import Redirected, ReplyTooLarge, Socket, pack
 
@@ -177,7 +177,7 @@ class Connection:
         if self._opening is not None and not self._opening.done():
             self._opening.cancel()
             await asyncio.wait({self._opening})
-        self._leave_socket(Closed("the connection was closed"))
+        self._stop_using_socket(Closed("the connection was closed"))
         await asyncio.sleep(0)  # the transport closes in the next turn of the loop
 
     def _bind_to_loop(self) -> SharedSockets:
@@ -195,7 +195,7 @@ class Connection:
         """Tries until a socket is open; returns an error that another attempt would not solve."""
         if self.socket is not None and self.socket.lost is not None:
             self._handle_lost_socket(self.socket)
-            self._leave_socket(self.socket.lost)
+            self._stop_using_socket(self.socket.lost)
         credentials_due_at = self.make_deadline(LATE_CREDENTIALS_S)
         while True:
             await self._pause_before_retry()
@@ -208,7 +208,9 @@ class Connection:
             except (ConnectionLost, CommandTimeout, OSError) as error:  # TimeoutError is an OSError
                 if self._is_outdated:
                     continue
-                self._report_failure(ConnectionLost(explain_failure(error, self._destination.absence_remedy)))
+                self._report_connection_failure(
+                    ConnectionLost(explain_failure(error, self._destination.absence_remedy))
+                )
                 if (wrong := await self._diagnose_wrong_protocol()) is not None:
                     return wrong
             except NotRedis as error:
@@ -216,16 +218,16 @@ class Connection:
             except RefusedCredentials as error:
                 if asyncio.get_running_loop().time() >= credentials_due_at:
                     return AuthenticationFailed(*error.args)
-                self._report_failure(error)
+                self._report_connection_failure(error)
                 self._backoff.shorten(LATE_CREDENTIALS_PAUSE_S)
             except ChasquiError as error:
                 if not isinstance(error, ReplyError) or action_for(error) is ErrorAction.FATAL:
                     return error
-                self._report_failure(error)
+                self._report_connection_failure(error)
             except Exception as error:  # noqa: BLE001  a resolver or a TLS library may raise anything
                 return RedisTrouble(f"cannot connect to {self._printable_url}: {type(error).__name__}: {error}")
             else:
-                self._use_socket(socket)
+                self._use_opened_socket(socket)
                 return None
 
     async def _pause_before_retry(self) -> None:
@@ -234,7 +236,7 @@ class Connection:
                 await asyncio.sleep(self._backoff.pause_s * random.uniform(0.5, 1.0))
         self._backoff.next_pause_s()
 
-    def _leave_wrong_server(self) -> None:
+    def _leave_server_if_wrong(self) -> None:
         """Leaves a server that is no longer the right one, or an attempt to reach it.
 
         What is in flight at a server that was the master may be executed there later, and lost with it: so it is not
@@ -245,9 +247,9 @@ class Connection:
             return
         reason = Redirected(f"{endpoint.address} is no longer the right server")
         if socket is not None and self._destination.is_master(endpoint):
-            if self._is_steady():
+            if self._has_been_open_for_long():
                 self._backoff.reset()
-            self._leave_socket(reason, retire=True)
+            self._stop_using_socket(reason, waits_for_replies=True)
         elif socket is not None:
             socket.drop(reason)
         elif self._attempt_timeout is not None and self._opening is not None and not self._opening.done():
@@ -256,14 +258,16 @@ class Connection:
             with suppress(RuntimeError):  # it has ended in this turn
                 self._attempt_timeout.reschedule(asyncio.get_running_loop().time())
 
-    def _leave_socket(self, reason: ChasquiError, *, retire: bool = False) -> None:
+    def _stop_using_socket(self, reason: ChasquiError, *, waits_for_replies: bool = False) -> None:
         """Leaves the socket to the other connections that use it; without any it ends."""
         socket, self.socket = self.socket, None
         if socket is not None and self._sockets is not None:
             self.writes_before += socket.writes
-            self._sockets.remove_user(socket, self, partial(socket.retire if retire else socket.drop, reason))
+            self._sockets.remove_user(
+                socket, self, partial(socket.close_when_answered if waits_for_replies else socket.drop, reason)
+            )
 
-    def _is_steady(self) -> bool:
+    def _has_been_open_for_long(self) -> bool:
         return asyncio.get_running_loop().time() - self._opened_at >= STEADY_S
 
     async def _diagnose_wrong_protocol(self) -> NotRedis | None:
@@ -276,25 +280,25 @@ class Connection:
         """Resets the pauses, unless the server refused this socket right after it was opened: it may do so again."""
         assert socket.lost is not None
         if not isinstance(socket.lost, (ReplyTooLarge, Redirected)):  # the caller logs the one, the route the other
-            self._report_failure(socket.lost)
-        if socket.refused_by is None or self._is_steady():
+            self._report_connection_failure(socket.lost)
+        if socket.refused_by is None or self._has_been_open_for_long():
             self._backoff.reset()
         if socket.refused_by is not None:
-            self._role_check.note_refusal(socket.refused_by)
+            self._role_check.require_check_after_refusal(socket.refused_by)
             if self._endpoint is not None:
-                self._destination.note_trouble(self._endpoint, socket.refused_by)
+                self._destination.report_trouble(self._endpoint, socket.refused_by)
 
-    def _use_socket(self, socket: Socket) -> None:
+    def _use_opened_socket(self, socket: Socket) -> None:
         self.socket, self.trouble = socket, None
         self._opened_at = asyncio.get_running_loop().time()
         self.sockets_opened += 1
         if self._on_up is not None:
             self._on_up()
 
-    def _report_failure(self, error: ChasquiError) -> None:
+    def _report_connection_failure(self, error: ChasquiError) -> None:
         self.trouble = error
         if self._endpoint is not None:
-            self._destination.note_trouble(self._endpoint, error)
+            self._destination.report_trouble(self._endpoint, error)
         if self._on_down is not None:
             self._on_down(error)
 
@@ -302,7 +306,7 @@ class Connection:
         """Returns a socket to the server that is the right one now: another connection's, or one that it opens."""
         assert self._attempt_timeout is not None
         sockets, self._endpoint = self._bind_to_loop(), None
-        endpoint = self._endpoint = await self._destination.find_endpoint(self._leave_wrong_server)
+        endpoint = self._endpoint = await self._destination.find_endpoint(self._leave_server_if_wrong)
         if not self.sockets_opened and self.trouble is None:
             self._first_endpoint = endpoint
         self._attempt_timeout.reschedule(None)  # while another connection opens it, within its own time
@@ -319,11 +323,11 @@ class Connection:
         return socket
 
     async def _open_socket(self, endpoint: Endpoint, sockets: SharedSockets) -> Socket:
-        follow_moved = partial(self._destination.follow_moved, endpoint)
-        _, socket = await endpoint.open(partial(Socket, asyncio.get_running_loop(), follow_moved))
+        follow_moved_redirect = partial(self._destination.follow_moved_redirect, endpoint)
+        _, socket = await endpoint.open(partial(Socket, asyncio.get_running_loop(), follow_moved_redirect))
         try:
             login = await self._wait_for_credentials(endpoint)
-            socket.dialect = await shake_hands(socket, endpoint, login, self._printable_url)
+            socket.dialect = await perform_handshake(socket, endpoint, login, self._printable_url)
             await self._check_server(socket, endpoint)
         except BaseException:
             socket.drop(ConnectionLost("the handshake failed"))

@@ -96,7 +96,7 @@ class Connector:
             self.make_connection(timeout_s=timeout_s, gets_messages=gets_messages, slot=slot), keys, sinks
         )
 
-    def shared_broker(self, keys: Keys, *, timeout_s: float) -> Broker:
+    def make_shared_broker(self, keys: Keys, *, timeout_s: float) -> Broker:
         """Returns a broker that shares its socket: with all brokers of this process, event loop, URL and timeout.
 
         None of its calls may block the server's side of it, or change its state.
@@ -122,8 +122,8 @@ class Connector:
             RoutedDestination(self, slot, protocol=None if gets_messages else 2),
             printable=str(self),
             timeout_s=timeout_s,
-            on_down=self._log_down,
-            on_up=self._log_up,
+            on_down=self._log_unreachable_once,
+            on_up=self._log_reachable_again,
             role_check=self._role_check,
             find_sockets=find_sockets,
         )
@@ -161,13 +161,13 @@ class Connector:
             raise
         return parse_endpoint(self._embedded.url, client_name=self._name_at_server)
 
-    def _log_down(self, error: Exception) -> None:
+    def _log_unreachable_once(self, error: Exception) -> None:
         """Logs one line for all connections of this connector, when the first of them fails."""
         if not self._is_down and not self._is_left:
             self._is_down = True
             log.warning("%s cannot reach %s and keeps trying: %s", self._client_name, self, error)
 
-    def _log_up(self) -> None:
+    def _log_reachable_again(self) -> None:
         if self._is_down:
             self._is_down = False
             log.info("%s has reached %s again", self._client_name, self)

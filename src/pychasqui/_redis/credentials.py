@@ -82,7 +82,9 @@ async def ask_provider(provider: CredentialProvider, address: str | None, printa
     return _read_login(answer, printable_address)
 
 
-async def keep_authenticated(socket: Socket, ask: Callable[[], Awaitable[Login]], lasts_s: float | None) -> None:
+async def reauthenticate_before_expiry(
+    socket: Socket, ask_provider: Callable[[], Awaitable[Login]], lasts_s: float | None
+) -> None:
     """Sends AUTH with new credentials on a live socket before the last ones end, as long as the provider says when.
 
     A refusal ends the socket, as any refusal of credentials does, and the next one asks the provider again. A provider
@@ -95,7 +97,7 @@ async def keep_authenticated(socket: Socket, ask: Callable[[], Awaitable[Login]]
         login = None
         while login is None and socket.lost is None:
             try:
-                login = await ask()
+                login = await ask_provider()
             except AuthenticationFailed as error:
                 log.warning("a connection keeps its last credentials for now: %s", error)
                 if loop.time() >= ends_at:

@@ -10,7 +10,7 @@ from ..errors import ReplyError
 from . import scripts
 from .command_replies import read_members_with_scores
 from .leases import LeaseCalls
-from .replies import Promotion, read_count, read_found, read_promotion
+from .replies import Promotion, read_count, read_found_flags, read_promotion
 
 INDEX_KEPT_MS = 7 * 24 * 3600 * 1000  # a job can be found by its id for this long past its due time
 
@@ -56,7 +56,7 @@ class DelayedCalls(LeaseCalls):
         keys = (self._keys.delayed, self._keys.stream)
         each: list[bool] = []
         while len(each) < len(ids):  # one call moves a bounded number of bytes
-            found = read_found(await self.run_script(scripts.MOVE_DELAYED, keys, (*head, *ids[len(each) :])))
+            found = read_found_flags(await self.run_script(scripts.MOVE_DELAYED, keys, (*head, *ids[len(each) :])))
             if found.refusal:
                 raise ReplyError(found.refusal)
             if not found.each:

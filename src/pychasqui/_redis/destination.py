@@ -23,10 +23,10 @@ class Destination(Protocol):
     def check_server(self, endpoint: Endpoint, dialect: Dialect) -> None:
         """Raises if the server that answers there is not the right one."""
 
-    def note_trouble(self, endpoint: Endpoint, error: Exception) -> None:
+    def report_trouble(self, endpoint: Endpoint, error: Exception) -> None:
         """Notes that the server there cannot be reached or refuses calls."""
 
-    def follow_moved(self, endpoint: Endpoint, error: ReplyError) -> bool:
+    def follow_moved_redirect(self, endpoint: Endpoint, error: ReplyError) -> bool:
         """Has the connections that need a slot leave the node there, which has answered MOVED; False if it cannot."""
 
     def is_current(self, endpoint: Endpoint) -> bool: ...

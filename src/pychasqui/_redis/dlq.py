@@ -10,7 +10,7 @@ from . import scripts
 from .calls import RedisCalls
 from .command_replies import read_newest_id
 from .keys import Keys
-from .replies import Entry, methods_raise_reply_error, read_count, read_moved, read_range
+from .replies import Entry, methods_raise_reply_error, read_count, read_moved_count, read_range
 
 
 @methods_raise_reply_error
@@ -40,7 +40,7 @@ class DlqBroker:
     async def replay(self, jobs: list[tuple[str, bytes, bytes]]) -> int:
         """Moves dead jobs back to the stream, each a letter's id, an envelope and a name. Each letter moves once."""
         arguments = tuple(word for job in jobs for word in job)
-        moved = read_moved(
+        moved = read_moved_count(
             await self._calls.run_script(scripts.REPLAY, (self._keys.dead, self._keys.stream), arguments)
         )
         if moved.refusal:

@@ -164,9 +164,9 @@ def parse_location(
     return Location(read.kind, node, _make_seed_endpoints(read, node), read.service)
 
 
-def _make_seed_endpoints(read: RedisUrl, node: Endpoint) -> tuple[Endpoint, ...]:
+def _make_seed_endpoints(parsed_url: RedisUrl, node: Endpoint) -> tuple[Endpoint, ...]:
     """Returns the Sentinels or nodes that the URL names. Sentinels have their own credentials."""
-    if read.kind == SENTINEL:
+    if parsed_url.kind == SENTINEL:
         node = replace(node, db=0, protocol=3, credential_provider=None)
-        node = replace(node, username=read.sentinel_username, password=read.sentinel_password)
-    return tuple(replace(node, host=host, port=port) for host, port in read.addresses)
+        node = replace(node, username=parsed_url.sentinel_username, password=parsed_url.sentinel_password)
+    return tuple(replace(node, host=host, port=port) for host, port in parsed_url.addresses)

@@ -90,7 +90,7 @@ def _needs_new_connection(error: ReplyError) -> bool:
     return _BY_CODE.get(error.code) in (ErrorAction.RECONNECT, ErrorAction.REAUTHENTICATE)
 
 
-def ends_connection(error: ReplyError) -> bool:
+def should_reconnect_after(error: ReplyError) -> bool:
     """Returns whether another connection to the same address may reach a server that accepts what this one refuses.
 
     After a failover behind one address the former master keeps its connections: it is a replica now, or it still acts

@@ -20,7 +20,7 @@ HANDSHAKE_TIMEOUT_S = 5.0
 _WRITE_PROBE = ("EVAL", "#!lua\nreturn 0", 0)
 
 
-async def shake_hands(socket: Socket, endpoint: Endpoint, login: Login, printable_url: str) -> Dialect:
+async def perform_handshake(socket: Socket, endpoint: Endpoint, login: Login, printable_url: str) -> Dialect:
     """Sends AUTH, HELLO and SELECT in one write. AUTH is separate: a server without a password must refuse one."""
     hello = ["HELLO", endpoint.protocol]
     if endpoint.client_name:
@@ -54,7 +54,7 @@ class RoleCheck:
     def __init__(self) -> None:
         self._is_required = False
 
-    def note_refusal(self, refusal: ReplyError) -> None:
+    def require_check_after_refusal(self, refusal: ReplyError) -> None:
         """A server has refused a call because it is the wrong one. MOVED is about one slot of a master."""
         if refusal.code != "MOVED" and action_for(refusal) is ErrorAction.RECONNECT:
             self._is_required = True

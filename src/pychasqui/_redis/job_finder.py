@@ -125,9 +125,9 @@ class JobFinderBroker:
         return read_range(await self._call(*words, "COUNT", count))
 
 
-async def find_entry_in_pages(pages: AsyncIterator[list[Entry]], match: Match) -> Entry | None:
+async def find_entry_in_pages(pages: AsyncIterator[list[Entry]], matches: Match) -> Entry | None:
     async for page in pages:
-        if (entry := match(page)) is not None:
+        if (entry := matches(page)) is not None:
             return entry
     return None
 

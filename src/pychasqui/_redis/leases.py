@@ -10,7 +10,7 @@ from .._wire.entry import entry_sort_key
 from . import scripts
 from .calls import RedisCalls
 from .command_replies import read_members_with_scores, read_stored_bytes, read_time_ms
-from .replies import OtherClaim, RenewalResult, read_claim, read_count, read_ids, read_renewed
+from .replies import OtherClaim, RenewalResult, read_count, read_ids, read_other_claim, read_renewal_result
 
 WORKERS_KEPT_MS = 7 * 24 * 3600 * 1000  # the set of leases outlives the last worker, so that its entries are found
 FAR_LEASES_A_CALL = 100
@@ -50,7 +50,7 @@ class LeaseCalls(RedisCalls):
         )
         head = (group, consumer, lease_ms, WORKERS_KEPT_MS, record, record_kept_ms)
         arguments = (word for entry in held for word in entry)
-        return read_renewed(await self.run_script(scripts.RENEW_WORKER_LEASE, keys, (*head, *arguments)))
+        return read_renewal_result(await self.run_script(scripts.RENEW_WORKER_LEASE, keys, (*head, *arguments)))
 
     async def renew_lease_of_other(self, group: str, consumer: str, lease_ms: int, min_left_ms: int) -> bool:
         """Renews the lease of another worker that lives, and its hold on entries, if less than `min_left_ms` is left.
@@ -104,15 +104,15 @@ class LeaseCalls(RedisCalls):
         return dict(read_members_with_scores(await self.call("ZRANGEBYSCORE", self._keys.workers_of(group), *words)))
 
     async def claim_name(
-        self, group: str, consumer: str, token: str, lease_ms: int, *, confirms: bool = False
+        self, group: str, consumer: str, token: str, lease_ms: int, *, is_confirmation: bool = False
     ) -> OtherClaim:
         """Claims the name of a worker that starts, or confirms the claim behind the first renewal of its lease.
 
         Sent again with the same token, it is claimed once more.
         """
         keys = (self._keys.workers_of(group), self._keys.name_claim(group, consumer))
-        words = (consumer, token, lease_ms, MAX_WORKER_LEASE_MS, int(confirms))
-        return read_claim(await self.run_script(scripts.CLAIM_NAME, keys, words))
+        words = (consumer, token, lease_ms, MAX_WORKER_LEASE_MS, int(is_confirmation))
+        return read_other_claim(await self.run_script(scripts.CLAIM_NAME, keys, words))
 
     async def shorten_impossible_leases(self, group: str, lease_ms: int) -> list[bytes]:
         """Lets leases that no worker of ours can have taken end in `lease_ms`; returns whose they are.

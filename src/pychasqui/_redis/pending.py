@@ -6,7 +6,7 @@ from .._core.limits import RELEASED
 from . import scripts
 from .command_replies import read_last_pending_id, read_pending_count_by_consumer, read_pending_entries
 from .leases import RELEASED_IDLE_MS, WORKERS_KEPT_MS, LeaseCalls
-from .replies import ByteBounds, ClaimedEntry, read_claimed_entries, read_released
+from .replies import ByteBounds, ClaimedEntry, read_claimed_entries, read_released_entries
 
 
 class PendingCalls(LeaseCalls):
@@ -62,7 +62,7 @@ class PendingCalls(LeaseCalls):
         released, start = 0, 0
         while start < len(held):  # one call looks at as many as it may
             arguments = (word for entry in held[start:] for word in entry)
-            some = read_released(await self.run_script(scripts.RELEASE_ENTRIES, keys, (*head, *arguments)))
+            some = read_released_entries(await self.run_script(scripts.RELEASE_ENTRIES, keys, (*head, *arguments)))
             released += some.released
             start += some.looked_at
         return released

@@ -166,7 +166,7 @@ async def _scan_node_for_names(calls: RedisCalls, give_up_at: float) -> FoundNam
             return FoundNames(sorted(names), cursor == b"0")
 
 
-def _filter_valid_names(found: Iterable[bytes]) -> Iterator[str]:
+def _filter_valid_names(raw_names: Iterable[bytes]) -> Iterator[str]:
     """Returns the names that a queue can have: other programs may have written the others."""
-    names = (read_text(name) or "" for name in found)
+    names = (read_text(name) or "" for name in raw_names)
     return filter(is_queue_name, names)

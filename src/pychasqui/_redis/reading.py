@@ -19,7 +19,7 @@ class ReadRequest(NamedTuple):
     small: int  # a batch of fewer entries is small; a larger one goes only to the caller that awaits it
 
 
-class Reading:
+class ReadInFlight:
     """A read that is on its way; `await reading` returns its entries. The caller of a large batch asks for the next
     one before it takes in the entries."""
 

@@ -42,11 +42,11 @@ def methods_raise_reply_error(broker: type[C]) -> type[C]:
     """For a broker of which nothing is hot: what one of its methods cannot read in a reply is a ReplyError, too."""
     for name, method in list(vars(broker).items()):
         if iscoroutinefunction(method):
-            setattr(broker, name, _checked_method(method))
+            setattr(broker, name, _wrap_method_to_raise_reply_error(method))
     return broker
 
 
-def _checked_method(method: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+def _wrap_method_to_raise_reply_error(method: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
     @wraps(method)
     async def checked(*arguments: Any, **options: Any) -> Any:
         try:
@@ -172,7 +172,7 @@ class SettledJobs(NamedTuple):
 
 
 @raises_reply_error
-def read_settled(reply: Any, jobs: int) -> SettledJobs:
+def read_settled_jobs(reply: Any, jobs: int) -> SettledJobs:
     answers, refusal, refused_events = reply
     if len(as_bytes(answers)) != jobs or answers.strip(b"01xc"):
         raise ValueError
@@ -187,7 +187,7 @@ class MovedCount(NamedTuple):
 
 
 @raises_reply_error
-def read_moved(reply: Any) -> MovedCount:
+def read_moved_count(reply: Any) -> MovedCount:
     count, refusal = reply
     return MovedCount(as_int(count), as_text(refusal))
 
@@ -200,7 +200,7 @@ class ReleasedEntries(NamedTuple):
 
 
 @raises_reply_error
-def read_released(reply: Any) -> ReleasedEntries:
+def read_released_entries(reply: Any) -> ReleasedEntries:
     released, looked_at = reply
     if as_int(looked_at) < 1:
         raise ValueError
@@ -216,7 +216,7 @@ class FoundFlags(NamedTuple):
 
 
 @raises_reply_error
-def read_found(reply: Any) -> FoundFlags:
+def read_found_flags(reply: Any) -> FoundFlags:
     each, refusal = reply
     return FoundFlags(read_flags(each), as_text(refusal))
 
@@ -239,7 +239,7 @@ class OtherClaim(NamedTuple):
 
 
 @raises_reply_error
-def read_claim(reply: Any) -> OtherClaim:
+def read_other_claim(reply: Any) -> OtherClaim:
     lease, left_ms = as_list(reply)
     return OtherClaim(as_int(lease), as_int(left_ms))
 
@@ -261,7 +261,7 @@ class RenewalResult(NamedTuple):
 
 
 @raises_reply_error
-def read_renewed(reply: Any) -> RenewalResult:
+def read_renewal_result(reply: Any) -> RenewalResult:
     is_paused, has_cancellations, living, over, lost = as_list(reply)
     is_known = as_int(is_paused) >= 0 and as_int(has_cancellations) >= 0
     flags = QueueFlags(bool(is_paused), bool(has_cancellations)) if is_known else None

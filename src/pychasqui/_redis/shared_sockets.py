@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from weakref import WeakSet, WeakValueDictionary
 
 from ..errors import ChasquiError
-from .credentials import Login, keep_authenticated
+from .credentials import Login, reauthenticate_before_expiry
 from .endpoint import Endpoint
 from .socket import Socket
 
@@ -63,7 +63,7 @@ class SharedSockets:
     def renew_credentials(self, endpoint: Endpoint, socket: Socket, login: Login) -> None:
         """Has the socket log in again before its credentials end, if it is known when they do."""
         if login.lasts_s is not None:
-            renewal = keep_authenticated(socket, endpoint.credentials, login.lasts_s)
+            renewal = reauthenticate_before_expiry(socket, endpoint.credentials, login.lasts_s)
             self._renewals[socket] = self._loop.create_task(renewal)
 
     def remove_user(self, socket: Socket, user: object, close_socket: Callable[[], None]) -> None:

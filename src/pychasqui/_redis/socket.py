@@ -27,7 +27,7 @@ import hiredis
 
 from ..errors import ChasquiError, CommandTimeout, ConnectionLost, NotRedis, ReplyError
 from .dialect import Dialect
-from .error_actions import ends_connection, is_not_executed
+from .error_actions import is_not_executed, should_reconnect_after
 
 if sys.platform.startswith("linux"):
     import fcntl
@@ -62,7 +62,7 @@ class Socket(asyncio.BufferedProtocol):
     """
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, follow_moved: Callable[[ReplyError], bool] | None = None
+        self, loop: asyncio.AbstractEventLoop, follow_moved_redirect: Callable[[ReplyError], bool] | None = None
     ) -> None:
         self.dialect: Dialect | None = None
         self.scripts: set[bytes] = set()  # hashes of the scripts that were sent on this socket
@@ -70,7 +70,7 @@ class Socket(asyncio.BufferedProtocol):
         self._is_retired = False  # it is lost, and what is in flight is still answered
         self.refused_by: ReplyError | None = None  # the reply of a server that is the wrong one
         self._loop = loop
-        self._follow_moved = follow_moved  # has those leave that need the slot; False if they cannot
+        self._follow_moved = follow_moved_redirect  # has those leave that need the slot; False if they cannot
         self._parser = hiredis.Reader(
             protocolError=NotRedis,
             replyError=self._make_error,
@@ -155,7 +155,7 @@ class Socket(asyncio.BufferedProtocol):
         else:
             self._refused.add(channel)
 
-    def _pass_on_push_unless_reply(self, push: Any) -> bool:
+    def _deliver_push_unless_reply(self, push: Any) -> bool:
         """Passes a message on. The confirmation of a subscription takes the place of a reply."""
         kind = push[0]
         if kind in (b"message", b"smessage") and push[1] in self._listeners:
@@ -164,7 +164,7 @@ class Socket(asyncio.BufferedProtocol):
             self._listeners.pop(push[1])(b"0")
         return kind in (b"subscribe", b"ssubscribe")
 
-    def note_watcher(self, watcher: object | None) -> None:
+    def set_watcher(self, watcher: object | None) -> None:
         """UNWATCH and EXEC end every WATCH of the socket: the keys of the last one that sent WATCH are watched."""
         self.watcher = watcher
 
@@ -192,15 +192,15 @@ class Socket(asyncio.BufferedProtocol):
                 self._transport.abort()
             self._fail_pending(reason)
 
-    def retire(self, reason: ChasquiError) -> None:
+    def close_when_answered(self, reason: ChasquiError) -> None:
         """Takes no more commands, and closes once everything in flight is answered, or RETIRE_TIMEOUT_S later."""
         if self.lost is None:
             deadline = self._loop.time() + RETIRE_TIMEOUT_S
-            self.send(pack("PING"), deadline, self._close_if_all_answered)  # the last in the order
+            self.send(pack("PING"), deadline, self._close_after_last_reply)  # the last in the order
             self.flush()
             self.lost, self._is_retired = reason, True
 
-    def _close_if_all_answered(self, reply: Any) -> None:
+    def _close_after_last_reply(self, reply: Any) -> None:
         if self._is_retired and self.lost is not None:
             self.drop(self.lost)
 
@@ -221,7 +221,7 @@ class Socket(asyncio.BufferedProtocol):
         gets, pending = self._parser.gets, self._pending
         try:
             while (reply := gets()) is not _INCOMPLETE:
-                if type(reply) is hiredis.PushNotification and not self._pass_on_push_unless_reply(reply):
+                if type(reply) is hiredis.PushNotification and not self._deliver_push_unless_reply(reply):
                     continue
                 on_reply, _, _ = pending.popleft()
                 on_reply(reply)
@@ -234,12 +234,12 @@ class Socket(asyncio.BufferedProtocol):
     def _make_error(self, message: str) -> ReplyError:
         """Makes the error for an error reply. The caller gets it first; then the socket ends, if it must."""
         error = ReplyError(message)
-        if ends_connection(error) and self.refused_by is None:
+        if should_reconnect_after(error) and self.refused_by is None:
             if error.code == "MOVED" and self._follow_moved is not None and self._follow_moved(error):
                 return error
             self.refused_by = error
             if error.code == "MOVED":  # of one slot; the node is well, and answers what it has got already
-                self._loop.call_soon(self.retire, Redirected(f"connecting to another node: {error}"))
+                self._loop.call_soon(self.close_when_answered, Redirected(f"connecting to another node: {error}"))
             else:
                 self._loop.call_soon(self.drop, ConnectionLost(f"connecting to the server again: {error}"))
         return error
@@ -264,13 +264,13 @@ class Socket(asyncio.BufferedProtocol):
             self._moved = None
             if self._pending:
                 self._set_deadline_timer(deadline)
-        elif self._have_bytes_moved():
+        elif self._has_transfer_progressed():
             self._time_out_strict_calls(now)
             self._set_deadline_timer(now + PROGRESS_PERIOD_S)
         else:
             self.drop(CommandTimeout("the server did not answer in time"))
 
-    def _have_bytes_moved(self) -> bool:
+    def _has_transfer_progressed(self) -> bool:
         """Returns whether bytes have moved since the last check.
 
         At the first check: whether part of a reply has arrived, or a large write is unsent.

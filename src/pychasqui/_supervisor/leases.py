@@ -42,14 +42,14 @@ class LeaseHolder:
         self._holding: dict[HeldLease, asyncio.Task[None]] = {}
         self._ending: set[asyncio.Task[None]] = set()
 
-    def hold(self, lease: HeldLease) -> None:
+    def start_renewing(self, lease: HeldLease) -> None:
         if lease not in self._holding:
-            self._holding[lease] = asyncio.create_task(self._keep_renewing(lease))
+            self._holding[lease] = asyncio.create_task(self._renew_until_cancelled(lease))
 
-    def note_credentials(self, credentials: Credentials) -> None:
+    def store_credentials(self, credentials: Credentials) -> None:
         self._credentials[credentials.redis_url] = credentials
 
-    def end(self, leases: Sequence[HeldLease], *, was_killed: bool) -> None:
+    def end_leases(self, leases: Sequence[HeldLease], *, was_killed: bool) -> None:
         """Their process has ended. One that was not killed has closed its connections before."""
         pauses_s = END_AGAIN_AFTER_S if was_killed else END_AGAIN_AFTER_S[:1]
         for lease in leases:
@@ -72,7 +72,7 @@ class LeaseHolder:
         for connector in self._connectors:
             connector.leave_embedded_server()
 
-    async def _keep_renewing(self, lease: HeldLease) -> None:
+    async def _renew_until_cancelled(self, lease: HeldLease) -> None:
         lease_s, min_left_ms = lease.lease_ms / 1000, int(MIN_LEASE_LEFT_SHARE * lease.lease_ms)
         held_at = float("-inf")
         while True:

@@ -61,10 +61,10 @@ class SupervisorPages:
             await self._fetch_metrics()
             await asyncio.sleep(LOOK_EVERY_S)
 
-    def keep_counts_of_ended(self, child: ChildProcess) -> None:
+    def add_counts_of_ended_process(self, child: ChildProcess) -> None:
         """Keeps what the process has counted, up to the last look."""
         for text in self._last.pop(child, {}).values():
-            self._merged.keep_counts_of_ended(text)
+            self._merged.add_counts_of_ended_process(text)
         if not child.was_stopped:
             self._deaths.add()
 

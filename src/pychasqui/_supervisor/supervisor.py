@@ -59,7 +59,7 @@ class ProcessSupervisor:
         self._command = command
         self._options = options
         self._slots = [
-            ProcessSlot(self._start_child, is_over=self._decide_no_successor) for _ in range(options.processes)
+            ProcessSlot(self._start_child, is_over=self._should_leave_slot_empty) for _ in range(options.processes)
         ]
         self._children: set[ChildProcess] = set()  # all that run
         self._recycled: set[ChildProcess] = set()  # those that a successor is about to replace
@@ -99,7 +99,7 @@ class ProcessSupervisor:
         # The first process shows whether the program can be loaded; if not, one of them says so and not all.
         first = await self._slots[0].start()
         await first.wait_until(lambda: first.is_loaded or not first.is_running)
-        if not first.is_running and self._decide_no_successor(first):
+        if not first.is_running and self._should_leave_slot_empty(first):
             return
         for service in (self._watch_children(), self._replace_all_when_asked(), self._systemd.feed_watchdog()):
             self._start_task(service)
@@ -143,27 +143,27 @@ class ProcessSupervisor:
         if isinstance(message, Loaded) and message.metrics_address is not None and self._http is None:
             self._start_task(self._try_to_serve_pages(message.metrics_address))
         elif isinstance(message, LeaseTaken):
-            self._leases.hold(message.lease)
+            self._leases.start_renewing(message.lease)
         elif isinstance(message, Started):
             self._has_worked = True
             if self._memory_limit is not None:
                 self._memory_limit.check_limit_at_start(read_memory_bytes(child.pid))
             log.info("process %d works", child.pid)
-            self._start_task(self._notify_when_all_work())
+            self._start_task(self._notify_systemd_if_all_work())
         elif isinstance(message, Credentials):
-            self._leases.note_credentials(message)
+            self._leases.store_credentials(message)
         elif isinstance(message, WantsSuccessor):
             self._request_replacement(child, message.why)
 
     def _handle_exit(self, child: ChildProcess) -> None:
         self._children.discard(child)
         self._recycled.discard(child)
-        self._pages.keep_counts_of_ended(child)
-        self._leases.end(child.leases, was_killed=child.exit_code != 0)
+        self._pages.add_counts_of_ended_process(child)
+        self._leases.end_leases(child.leases, was_killed=child.exit_code != 0)
         if child.was_stopped and not child.was_killed:
             log.info("process %d %s", child.pid, describe_exit(child.exit_code or 0))
 
-    def _decide_no_successor(self, ended: ChildProcess) -> bool:
+    def _should_leave_slot_empty(self, ended: ChildProcess) -> bool:
         """Whether no process follows one that has ended."""
         code = ended.exit_code or 0
         if self._signals.stop.is_set() or (self._options.is_burst and code == 0):
@@ -174,7 +174,7 @@ class ProcessSupervisor:
             return True
         return False
 
-    async def _notify_when_all_work(self) -> None:
+    async def _notify_systemd_if_all_work(self) -> None:
         """All slots work for the first time: systemd may start what waits for this service."""
         works = [slot.current is not None and slot.current.started is not None for slot in self._slots]
         if all(works) and not self._is_ready:

@@ -17,7 +17,7 @@ from ..worker import Worker
 from .app_options import AppQueueOptions, worker_options
 from .definition import TaskDefinition
 from .dispatch import Dispatcher
-from .lifespan import AppRuntime, Lifespan, Middleware, run_lifespan
+from .lifespan import AppRuntime, Lifespan, Middleware, open_app_runtime
 from .schedules import Schedule, reconcile_schedules
 from .thread_calls import ThreadCalls
 
@@ -73,7 +73,7 @@ class CrewPlan:
             else asyncio.ensure_future(self._retry_reconciling_schedules(parts, names))
         )
         try:
-            async with run_lifespan(parts.lifespan, parts.middlewares) as runtime:
+            async with open_app_runtime(parts.lifespan, parts.middlewares) as runtime:
                 yield [
                     self._make_worker(name, position, parts.definitions, thread_calls, runtime)
                     for position, name in enumerate(names)

@@ -17,7 +17,7 @@ from ..errors import InvalidArgument, InvalidData, InvalidType
 from .pydantic_types import DataMismatchError
 from .send_options import check_task_options, make_add_options
 from .signature import Arguments, Parameters, Signature, read_parameters
-from .wire_values import SCALARS, convert_to_type, to_wire
+from .wire_values import SCALARS, convert_to_type, to_wire_values
 
 LONGEST_PLAIN_ID = 200
 DEFAULT_QUEUE = "default"
@@ -83,7 +83,7 @@ class TaskDefinition:
     def make_unique_id(self, data: Mapping[str, Any]) -> str:
         """The job id of unique_by: charge(order_id=17); hashed if it is long."""
         defaults = {one.name: one.default for one in self.parameters.all if one.default is not one.empty}
-        values = {name: data[name] if name in data else to_wire(defaults[name]) for name in self.unique_by}
+        values = {name: data[name] if name in data else to_wire_values(defaults[name]) for name in self.unique_by}
         try:
             shown = ", ".join(f"{name}={msgspec.json.encode(value).decode()}" for name, value in values.items())
         except (TypeError, UnicodeDecodeError):
@@ -104,8 +104,8 @@ class TaskDefinition:
                 raise InvalidData(f"task {self.name!r}: {error}") from None
             return self._upgrade_and_read_arguments(data, error)
 
-    def _upgrade_and_read_arguments(self, data: Any, first: DataMismatchError) -> Arguments:
-        before = f"task {self.name!r}: {first}"
+    def _upgrade_and_read_arguments(self, data: Any, first_error: DataMismatchError) -> Arguments:
+        before = f"task {self.name!r}: {first_error}"
         try:
             upgraded = self.upgrades[0](dict(data or {}))
         except Exception as error:

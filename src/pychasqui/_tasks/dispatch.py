@@ -98,7 +98,7 @@ def _make_runner(
     for middleware in reversed(runtime.middlewares):  # the first is around all others
         run = _wrap_in_middleware(middleware, run)
     if definition.give_up_on:
-        run = _wrap_to_give_up(definition, run)
+        run = _wrap_with_give_up_on(definition, run)
     return _wrap_to_pack_result(run) if stores_results else run
 
 
@@ -223,17 +223,17 @@ def _make_injecting_runner(definition: TaskDefinition, thread_calls: RunsFunctio
     return run_with_dependencies
 
 
-def _wrap_in_middleware(middleware: Middleware, run: RunTask) -> RunTask:
+def _wrap_in_middleware(middleware: Middleware, run_task: RunTask) -> RunTask:
     async def run_through(job: Job) -> Any:
-        return await middleware(job, partial(run, job))
+        return await middleware(job, partial(run_task, job))
 
     return run_through
 
 
-def _wrap_to_give_up(definition: TaskDefinition, run: RunTask) -> RunTask:
+def _wrap_with_give_up_on(definition: TaskDefinition, run_task: RunTask) -> RunTask:
     async def run_or_give_up(job: Job) -> Any:
         try:
-            return await run(job)
+            return await run_task(job)
         except (RetryLater, Snooze):  # the task asks for another run
             raise
         except definition.give_up_on as error:
@@ -242,9 +242,9 @@ def _wrap_to_give_up(definition: TaskDefinition, run: RunTask) -> RunTask:
     return run_or_give_up
 
 
-def _wrap_to_pack_result(run: RunTask) -> RunTask:
+def _wrap_to_pack_result(run_task: RunTask) -> RunTask:
     async def run_and_pack(job: Job) -> Any:
-        result = await run(job)
+        result = await run_task(job)
         return result if type(result) in SCALARS else pack_result(result)
 
     return run_and_pack

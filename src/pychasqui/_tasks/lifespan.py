@@ -24,7 +24,7 @@ class AppRuntime:
 
 
 @asynccontextmanager
-async def run_lifespan(lifespan: Lifespan | None, middlewares: tuple[Middleware, ...]) -> AsyncIterator[AppRuntime]:
+async def open_app_runtime(lifespan: Lifespan | None, middlewares: tuple[Middleware, ...]) -> AsyncIterator[AppRuntime]:
     """Runs the first half of the lifespan, and the second half at the end."""
     if lifespan is None:
         yield AppRuntime(middlewares)

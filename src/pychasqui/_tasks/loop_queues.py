@@ -17,8 +17,8 @@ T = TypeVar("T")
 class LoopQueues:
     """`queues(name)` is the Queue of this name for the running loop, made when it is first asked for."""
 
-    def __init__(self, make: Callable[[str], Queue]) -> None:
-        self._make = make
+    def __init__(self, make_queue: Callable[[str], Queue]) -> None:
+        self._make_queue = make_queue
         self._replacement: Callable[[str], Queue] | None = None
         self._by_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, Queue]] = WeakKeyDictionary()
 
@@ -34,7 +34,7 @@ class LoopQueues:
             own = self._by_loop[loop] = {}
         queue = own.get(name)
         if queue is None or queue.is_closed:
-            queue = own[name] = self._make(name)
+            queue = own[name] = self._make_queue(name)
         return queue
 
     @property
@@ -42,9 +42,9 @@ class LoopQueues:
         return self._replacement is not None
 
     @contextmanager
-    def replaced_by(self, make: Callable[[str], Queue]) -> Iterator[None]:
+    def replaced_by(self, make_queue: Callable[[str], Queue]) -> Iterator[None]:
         """While inside, every loop and every thread gets these queues: for tests."""
-        before, self._replacement = self._replacement, make
+        before, self._replacement = self._replacement, make_queue
         try:
             yield
         finally:

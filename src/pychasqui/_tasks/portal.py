@@ -47,7 +47,7 @@ class Closable(Protocol):
 
 
 class Portal:
-    """call(make, holder) runs the coroutine that `make()` returns, and blocks until it has ended.
+    """call(make_coroutine, holder) runs the coroutine that `make_coroutine()` returns, and blocks until it has ended.
 
     `holder` is what the coroutine opens connections in. It is closed on the portal's loop before that ends.
     """
@@ -71,19 +71,21 @@ class Portal:
         self._paused_at = 0.0
         self._is_forking = False
 
-    def call(self, make: Callable[[], Coroutine[Any, Any, T]], holder: Closable, *, needs_task: bool = True) -> T:
+    def call(
+        self, make_coroutine: Callable[[], Coroutine[Any, Any, T]], holder: Closable, *, needs_task: bool = True
+    ) -> T:
         """`needs_task` is False if the coroutine does not ask for its Task, as asyncio.timeout() does."""
         thread_id = get_ident()
         # A thread that is inside another call is in a signal handler of the user's.
         if self._is_exiting or thread_id in self._calls:
-            return _run_in_own_loop(make, holder)
-        call = PortalCall(make, self._end_call, needs_task)
+            return _run_in_own_loop(make_coroutine, holder)
+        call = PortalCall(make_coroutine, self._handle_ended_call, needs_task)
         if thread_id == threading.main_thread().ident:
-            with DeferredSignals(partial(self._wake_caller_for_signals, call)) as signals:
+            with DeferredSignals(partial(self._wake_caller_to_run_signal_handlers, call)) as signals:
                 self._run_loop_or_wait_until_ended(thread_id, call, holder, signals)
         else:  # no handler runs here
             self._run_loop_or_wait_until_ended(thread_id, call, holder, None)
-        result: T = call.take_result()
+        result: T = call.get_result_or_raise()
         return result
 
     @property
@@ -118,19 +120,19 @@ class Portal:
             if self._runner is None:
                 self._runner = call
                 if not loop.can_run_coroutine:
-                    call.become_task()
+                    call.require_task()
                 if call.needs_task:
                     self._inbox.append(call)
                 return
-            call.become_task()  # another thread runs it
+            call.require_task()  # another thread runs it
             if self._inbox and can_join_group and HAS_WAIT_GROUPS:
-                self._join_group_of_inbox(call)
+                self._join_wait_group_of_inbox(call)
             self._inbox.append(call)
             is_first, self._start_is_due = not self._start_is_due, True
         if is_first:  # outside the lock: it is a system call
             loop.call_soon_threadsafe(self._start_calls)
 
-    def _join_group_of_inbox(self, call: PortalCall) -> None:
+    def _join_wait_group_of_inbox(self, call: PortalCall) -> None:
         if self._group is None:
             try:
                 self._group = self._free_groups.pop() if self._free_groups else WaitGroup()
@@ -138,7 +140,7 @@ class Portal:
                 return
         call.join_group(self._group)
 
-    def _wake_caller_for_signals(self, call: PortalCall) -> None:
+    def _wake_caller_to_run_signal_handlers(self, call: PortalCall) -> None:
         """Makes the caller in the main thread look for signals; called by a signal handler there."""
         call.wake_up()
         if (loop := self._loop) is not None:
@@ -148,13 +150,13 @@ class Portal:
     def _run_signal_handlers(self, signals: DeferredSignals, call: PortalCall) -> None:
         """Runs the user's handlers, while another caller may run the loop."""
         with self._lock:
-            call.set_can_run(False)
+            call.set_can_run_loop(False)
             runner = self._choose_other_runner(call)
         if runner is not None:
             self._wake_runner(runner)
         signals.run_arrived_handlers()
         with self._lock:
-            call.set_can_run(True)
+            call.set_can_run_loop(True)
             self._runner = self._runner or call
 
     def _run_loop(self, call: PortalCall) -> None:
@@ -163,7 +165,7 @@ class Portal:
         if loop.time() - self._paused_at > IDLE_S:
             loop.run_one_turn()  # and no more: a signal may have ended this turn
         elif not call.needs_task:
-            call.run_here(loop)
+            call.run_in_this_thread(loop)
         else:
             self._start_calls()
             loop.run_forever()
@@ -226,7 +228,7 @@ class Portal:
         if main is not None:
             main.wake_up()
 
-    def _end_call(self, call: PortalCall) -> None:
+    def _handle_ended_call(self, call: PortalCall) -> None:
         """A call has its result: its caller shall leave, together with the others of this turn."""
         if self._loop is None:  # the portal closes: the caller has left long ago
             return
@@ -295,12 +297,12 @@ async def _close_holders(holders: list[Closable]) -> None:
     await asyncio.gather(*(holder.close() for holder in holders), return_exceptions=True)
 
 
-def _run_in_own_loop(make: Callable[[], Coroutine[Any, Any, T]], holder: Closable) -> T:
+def _run_in_own_loop(make_coroutine: Callable[[], Coroutine[Any, Any, T]], holder: Closable) -> T:
     loop = PortalLoop(lambda: None)
 
     async def run() -> T:
         try:
-            return await make()
+            return await make_coroutine()
         finally:
             await holder.close()
 

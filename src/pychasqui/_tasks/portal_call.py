@@ -18,9 +18,9 @@ class PortalCall:
 
     __slots__ = (
         "_context",
-        "_end",
         "_error",
-        "_make",
+        "_make_coroutine",
+        "_on_end",
         "_rest",
         "_result",
         "_task",
@@ -33,11 +33,14 @@ class PortalCall:
     )
 
     def __init__(
-        self, make: Callable[[], Coroutine[Any, Any, Any]], end: Callable[[PortalCall], None], needs_task: bool
+        self,
+        make_coroutine: Callable[[], Coroutine[Any, Any, Any]],
+        on_end: Callable[[PortalCall], None],
+        needs_task: bool,
     ) -> None:
         self.needs_task = needs_task
-        self._make = make
-        self._end = end  # is called on the loop
+        self._make_coroutine = make_coroutine
+        self._on_end = on_end  # is called on the loop
         self._context = copy_context()  # of the caller, and not of the thread that runs the loop
         self._wake = threading.Lock()
         self._wake.acquire()
@@ -69,11 +72,11 @@ class PortalCall:
     def wait_for_wake_up(self) -> None:
         self._wake.acquire()
 
-    def set_can_run(self, can_run: bool) -> None:
+    def set_can_run_loop(self, can_run: bool) -> None:
         """Says whether its caller can run the loop: not while it runs a handler of a signal."""
         self.can_run = can_run
 
-    def become_task(self) -> None:
+    def require_task(self) -> None:
         """Has the call run as a Task: its caller does not run it by itself."""
         self.needs_task = True
 
@@ -81,7 +84,7 @@ class PortalCall:
         with suppress(RuntimeError):  # it is awake
             self._wake.release()
 
-    def take_result(self) -> Any:
+    def get_result_or_raise(self) -> Any:
         if self._error is not None:
             try:
                 raise self._error
@@ -89,11 +92,11 @@ class PortalCall:
                 self._error = None  # otherwise it would be part of a reference cycle
         return self._result
 
-    def run_here(self, loop: PortalLoop) -> None:
+    def run_in_this_thread(self, loop: PortalLoop) -> None:
         """Runs the call in this thread, which runs the loop. If a signal stops the loop, the rest becomes a Task."""
-        self.become_task()  # if it does not end here
+        self.require_task()  # if it does not end here
         try:
-            found: Ended[Any] | RestOfCoroutine[Any] = loop.run_coroutine(self._make, self._context)
+            found: Ended[Any] | RestOfCoroutine[Any] = loop.run_coroutine(self._make_coroutine, self._context)
         except BaseException as error:  # noqa: BLE001  the caller raises it
             self._error = error
             self.is_ended = True
@@ -112,10 +115,10 @@ class PortalCall:
 
     async def _run(self) -> None:
         try:
-            self._result = await (self._make() if self._rest is None else self._rest)
+            self._result = await (self._make_coroutine() if self._rest is None else self._rest)
         except BaseException as error:  # noqa: BLE001  the caller raises it
             self._error = error
-        self._end(self)
+        self._on_end(self)
 
     def mark_as_ended(self) -> None:
         self.is_ended = True

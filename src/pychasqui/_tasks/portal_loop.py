@@ -124,7 +124,7 @@ class PortalLoop(asyncio.SelectorEventLoop):
         return self._can_run_coroutine
 
     def run_coroutine(
-        self, make: Callable[[], Coroutine[Any, Any, T]], context: Context
+        self, make_coroutine: Callable[[], Coroutine[Any, Any, T]], context: Context
     ) -> Ended[T] | RestOfCoroutine[T]:
         """Runs a coroutine in this thread until it ends or the loop is stopped; raises what it raises.
 
@@ -134,7 +134,7 @@ class PortalLoop(asyncio.SelectorEventLoop):
         self._thread_id = get_ident()
         asyncio._set_running_loop(self)
         try:
-            coroutine = make()
+            coroutine = make_coroutine()
             while True:
                 waiting = context.run(coroutine.send, None)
                 if waiting is None:  # asyncio.sleep(0)

@@ -10,7 +10,7 @@ from ..errors import DecodeError
 from .data_error import read_msgspec_error
 from .definition import TaskDefinition
 from .pydantic_types import DataMismatchError
-from .wire_values import SCALARS, to_wire
+from .wire_values import SCALARS, to_wire_values
 
 
 def pack_result(result: Any) -> Any:
@@ -18,7 +18,7 @@ def pack_result(result: Any) -> Any:
     if type(result) in SCALARS:
         return result
     try:
-        return to_wire(result)
+        return to_wire_values(result)
     except (TypeError, ValueError, RecursionError):
         return result
 

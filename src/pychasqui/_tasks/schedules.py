@@ -38,7 +38,7 @@ class Schedule:
     def make_data(self) -> dict[str, Any]:
         """The data of its jobs; raises InvalidArgument if the arguments do not fit."""
         try:
-            return self.definition.signature.pack_by_name(self.given)
+            return self.definition.signature.pack_arguments_by_name(self.given)
         except InvalidArgument as error:
             raise InvalidArgument(f"the schedule {self.key!r}: {error}") from None
 
@@ -70,7 +70,7 @@ async def reconcile_schedules(queue: Queue, app_name: str, schedules: Iterable[S
         data, options = schedule.make_data(), merge_call_options(schedule.definition, {})
         retry = {name: options.get(name) for name in ("attempts", "backoff")}
         stored = await queue.repeatables.get(key) if key in there else None
-        if stored is not None and _is_as_declared(stored, schedule, data, retry):
+        if stored is not None and _is_stored_as_declared(stored, schedule, data, retry):
             continue
         await queue.repeatables.upsert(
             schedule.definition.name,
@@ -83,7 +83,7 @@ async def reconcile_schedules(queue: Queue, app_name: str, schedules: Iterable[S
         log.info("schedule %r of queue %s is %s", key, queue.name, "new" if stored is None else "changed")
 
 
-def _is_as_declared(stored: Repeatable, schedule: Schedule, data: Any, retry: Mapping[str, Any]) -> bool:
+def _is_stored_as_declared(stored: Repeatable, schedule: Schedule, data: Any, retry: Mapping[str, Any]) -> bool:
     meta = stored.meta
     return (
         (meta.job_name, meta.pattern) == (schedule.definition.name, schedule.pattern)

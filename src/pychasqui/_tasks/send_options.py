@@ -76,7 +76,7 @@ def check_send_options(owner: str, options: Mapping[str, Any]) -> dict[str, Any]
         check_timeout_s(f"{owner}: timeout", given["timeout"])
     if "queue" in given:
         check_queue_name(given["queue"])
-    make_retry_override(given.get("attempts"), _backoff_for_add(given.get("backoff")))
+    make_retry_override(given.get("attempts"), _timedelta_to_backoff_ms(given.get("backoff")))
     return given
 
 
@@ -86,11 +86,11 @@ def make_add_options(given: Mapping[str, Any]) -> dict[str, Any]:
     if "at" in given:
         options["delay_ms"] = given["at"]
     if "backoff" in given:
-        options["backoff"] = _backoff_for_add(given["backoff"])
+        options["backoff"] = _timedelta_to_backoff_ms(given["backoff"])
     return options
 
 
-def _backoff_for_add(backoff: timedelta | BackoffSpec | None) -> int | BackoffSpec | None:
+def _timedelta_to_backoff_ms(backoff: timedelta | BackoffSpec | None) -> int | BackoffSpec | None:
     return backoff // timedelta(milliseconds=1) if isinstance(backoff, timedelta) else backoff
 
 

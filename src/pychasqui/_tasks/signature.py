@@ -18,7 +18,7 @@ from ..errors import InvalidArgument, printable
 from .data_error import DataMismatch, read_msgspec_error
 from .pydantic_types import AnnotationSurvey, DataMismatchError, PydanticReader
 from .unencodable_data import find_unencodable_value
-from .wire_values import SCALARS, find_unsupported_type, make_struct_reader, to_wire
+from .wire_values import SCALARS, find_unsupported_type, make_struct_reader, to_wire_values
 
 _IMMUTABLE = SCALARS | {tuple, frozenset}
 
@@ -73,13 +73,13 @@ def check_argument_names(task_name: str, parameters: Parameters, given: Mapping[
     """Refuses names that no parameter has, and parameters without a value. It needs no annotations."""
     for name in given:
         if not any(one.name == name for one in parameters.all):
-            _refuse_name(task_name, parameters, name)
+            _refuse_argument_name(task_name, parameters, name)
     for one in parameters.all:
         if one.default is one.empty and one.name not in given:
             raise InvalidArgument(f"{task_name}: {one.name}: is missing")
 
 
-def _refuse_name(task_name: str, parameters: Parameters, name: str) -> NoReturn:
+def _refuse_argument_name(task_name: str, parameters: Parameters, name: str) -> NoReturn:
     if name in parameters.injected:
         problem = "is injected by a worker, and cannot be sent"
     else:
@@ -107,7 +107,9 @@ class Signature:
         self._check: Callable[[Any], object] = self._read_by_pydantic
         if survey.mentions_pydantic:
             required = frozenset(one.name for one in parameters.all if one.default is one.empty)
-            self._reader = self._name_task_in_errors(lambda: PydanticReader(annotations, required, survey.field_names))
+            self._reader = self._call_and_name_task_in_errors(
+                lambda: PydanticReader(annotations, required, survey.field_names)
+            )
             self.read = self._read_by_pydantic
         else:
             self._struct = self._make_struct(annotations)
@@ -132,21 +134,21 @@ class Signature:
         try:
             self._check(data)
         except (DataMismatchError, msgspec.ValidationError) as error:
-            raise self._make_refusal(error) from None
+            raise self._make_mismatch_error(error) from None
         return data
 
-    def _make_refusal(self, error: DataMismatchError | msgspec.ValidationError) -> InvalidArgument:
+    def _make_mismatch_error(self, error: DataMismatchError | msgspec.ValidationError) -> InvalidArgument:
         misfit = error.misfit if isinstance(error, DataMismatchError) else read_msgspec_error(error)
         return InvalidArgument(f"{self._task_name}: {misfit.describe_for_caller()}")
 
-    def pack_by_name(self, given: Mapping[str, Any]) -> dict[str, Any]:
+    def pack_arguments_by_name(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """pack() for values by name, those of positional-only parameters too; also checks that they can be encoded."""
         check_argument_names(self._task_name, self._parameters, given)
         data = self._to_wire(dict(given))
         try:
             self._check(data)
         except (DataMismatchError, msgspec.ValidationError) as error:
-            raise self._make_refusal(error) from None
+            raise self._make_mismatch_error(error) from None
         self.refuse_unencodable(data)
         return data
 
@@ -158,14 +160,14 @@ class Signature:
         data = dict(zip(self._positional, args, strict=False))
         for name in kwargs:
             if name in data or name not in self.names or name in self._positional_only:
-                self._refuse_keyword(name, name in data)
+                self._refuse_keyword_argument(name, name in data)
         if kwargs:
             data.update(kwargs)
         return data
 
-    def _refuse_keyword(self, name: str, is_there: bool) -> None:
+    def _refuse_keyword_argument(self, name: str, is_there: bool) -> None:
         if name not in self.names:
-            _refuse_name(self._task_name, self._parameters, name)
+            _refuse_argument_name(self._task_name, self._parameters, name)
         elif name in self._positional_only:
             problem = "is positional-only, and was given by name"
         else:
@@ -174,7 +176,7 @@ class Signature:
 
     def _to_wire(self, data: dict[str, Any]) -> dict[str, Any]:
         try:
-            packed: dict[str, Any] = to_wire(data)
+            packed: dict[str, Any] = to_wire_values(data)
         except (TypeError, ValueError, RecursionError):
             self.refuse_unencodable(data)
             raise
@@ -219,12 +221,12 @@ class Signature:
             problem = find_unsupported_type(annotation)
             if problem:
                 raise InvalidArgument(f"task {self._task_name!r}: {one.name}: {problem}")
-            fields.append((one.name, annotation, *_default_as_tuple(one)))
+            fields.append((one.name, annotation, *_make_struct_default(one)))
         return msgspec.defstruct("Arguments", fields, kw_only=True)
 
-    def _name_task_in_errors(self, make: Callable[[], Any]) -> Any:
+    def _call_and_name_task_in_errors(self, function: Callable[[], Any]) -> Any:
         try:
-            return make()
+            return function()
         except InvalidArgument as error:
             raise InvalidArgument(f"task {self._task_name!r}: {error}") from None
 
@@ -242,7 +244,7 @@ def _make_value_reader(convert: Callable[[Any], Any]) -> Callable[[Any], tuple[A
     return read_values
 
 
-def _default_as_tuple(parameter: inspect.Parameter) -> tuple[Any, ...]:
+def _make_struct_default(parameter: inspect.Parameter) -> tuple[Any, ...]:
     default = parameter.default
     if default is parameter.empty:
         return ()

@@ -24,7 +24,7 @@ class ThreadCalls:
         self._inbox: deque[_ThreadCall] = deque()
         self._ended: deque[_ThreadCall] = deque()
         self._delivery_is_due = False
-        self._threads = Threads(count, run_jobs=self._run_calls, has_job=lambda: bool(self._inbox))
+        self._threads = Threads(count, run_jobs=self._run_waiting_calls, has_job=lambda: bool(self._inbox))
 
     async def run(self, function: Callable[[], Any]) -> Any:
         call = _ThreadCall(function, asyncio.get_running_loop())
@@ -46,7 +46,7 @@ class ThreadCalls:
         """Starts nothing more. Functions that run go on."""
         self._threads.close()
 
-    def _run_calls(self, _: int) -> None:
+    def _run_waiting_calls(self, _thread_number: int) -> None:
         """Runs in a thread: all calls that wait."""
         while True:
             try:

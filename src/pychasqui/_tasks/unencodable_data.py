@@ -9,7 +9,7 @@ from .._wire.msgpack import encode_data
 from .._wire.msgpack_scan import MAX_DEPTH
 from ..errors import UnsupportedData
 from .data_error import DataMismatch
-from .wire_values import to_wire
+from .wire_values import to_wire_values
 
 MAX_KEY_CHARS = 50
 _TOO_DEEP = f"is nested deeper than {MAX_DEPTH} levels, or contains itself"
@@ -17,22 +17,29 @@ _TOO_DEEP = f"is nested deeper than {MAX_DEPTH} levels, or contains itself"
 
 def find_unencodable_value(data: Mapping[str, Any]) -> DataMismatch | None:
     """Returns where data cannot be encoded, and why; None if all of it can."""
-    path, value, problem = "$", data, _find_problem(data)
+    path, value, problem = "$", data, _find_encoding_problem(data)
     while problem is not None:
-        found = next(((step, part) for step, part in _list_parts(value) if _find_problem(part) is not None), None)
+        found = next(
+            (
+                (step, part)
+                for step, part in _iterate_parts_with_path_steps(value)
+                if _find_encoding_problem(part) is not None
+            ),
+            None,
+        )
         if found is None:
             return DataMismatch(path, _find_key_problem(value) or problem)
         path, value = path + found[0], found[1]
-        problem = _find_problem(value)
+        problem = _find_encoding_problem(value)
         if problem == _TOO_DEEP:
             return DataMismatch(path, problem)
     return None
 
 
-def _list_parts(value: Any) -> Iterator[tuple[str, Any]]:
+def _iterate_parts_with_path_steps(value: Any) -> Iterator[tuple[str, Any]]:
     """The parts of a value, each with its step of the path."""
     if isinstance(value, dict):
-        return ((_make_step(key), part) for key, part in value.items())
+        return ((_make_path_step(key), part) for key, part in value.items())
     if isinstance(value, list | tuple | set | frozenset):
         return ((f"[{index}]", part) for index, part in enumerate(value))
     kind = type(value)
@@ -41,15 +48,15 @@ def _list_parts(value: Any) -> Iterator[tuple[str, Any]]:
     return ((f".{name}", getattr(value, name)) for name in fields if hasattr(value, name))
 
 
-def _make_step(key: Any) -> str:
+def _make_path_step(key: Any) -> str:
     """The step of a key in a dict. One that reads as a name is shown; any other may be a value, as an address is."""
     is_name = isinstance(key, str) and len(key) <= MAX_KEY_CHARS and key.isidentifier()
     return f".{key}" if is_name else "[...]"
 
 
-def _find_problem(value: Any) -> str | None:
+def _find_encoding_problem(value: Any) -> str | None:
     try:
-        encode_data(to_wire(value))
+        encode_data(to_wire_values(value))
     except UnsupportedData as error:
         text = str(error)
         if "nested" in text or "contains itself" in text:
@@ -67,5 +74,5 @@ def _find_problem(value: Any) -> str | None:
 def _find_key_problem(value: Any) -> str | None:
     if not isinstance(value, dict):
         return None
-    problem = next(filter(None, map(_find_problem, value)), None)
+    problem = next(filter(None, map(_find_encoding_problem, value)), None)
     return None if problem is None else f"has a key that {problem}"

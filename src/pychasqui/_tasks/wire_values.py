@@ -31,7 +31,7 @@ _BYTES = (bytes, bytearray, memoryview)  # without it msgspec takes text for bas
 _convert = msgspec.convert
 
 
-def to_wire(value: Any) -> Any:
+def to_wire_values(value: Any) -> Any:
     """Returns the value made of str, bytes, int, float, bool, None, list and dict; raises TypeError if it cannot."""
     return msgspec.to_builtins(value, enc_hook=_encode_special_type, builtin_types=_BYTES)
 

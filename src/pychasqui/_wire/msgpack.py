@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 import msgspec
 
 from ..errors import DecodeError, PayloadTooLarge, UnsupportedData
-from .msgpack_scan import MAX_DEPTH, MAX_GROWTH, Scan, end_of_value, max_memory_bytes_of
+from .msgpack_scan import MAX_DEPTH, MAX_GROWTH, Scan, max_memory_bytes_of, scan_to_end_of_value
 
 encode = msgspec.msgpack.Encoder().encode
 
@@ -75,7 +75,7 @@ def _are_plain(layer: list[Any]) -> bool:
 def _check_decodable(encoded: bytes) -> bytes:
     if len(encoded) >= _SCAN_BYTES:
         try:
-            end_of_value(encoded, 0, max_depth=MAX_DEPTH, max_memory=max_memory_bytes_of(encoded))
+            scan_to_end_of_value(encoded, 0, max_depth=MAX_DEPTH, max_memory=max_memory_bytes_of(encoded))
         except DecodeError as refusal:
             raise PayloadTooLarge(f"no worker would decode the data: {refusal}") from None
     return encoded
@@ -106,11 +106,11 @@ def _to_plain(value: Any, path: _Path, containers: tuple[int, ...]) -> Any:
         return memoryview(value).tobytes()
     # msgpack-python's own ExtType is a tuple, but would not be written as one.
     if not isinstance(value, (dict, list, tuple)) or type(value).__module__.partition(".")[0] == "msgpack":
-        _refuse(path, f"is a {type(value).__qualname__}, which MessagePack cannot hold")
+        _raise_unsupported_data(path, f"is a {type(value).__qualname__}, which MessagePack cannot hold")
     if id(value) in containers:
-        _refuse(path, "contains itself")
+        _raise_unsupported_data(path, "contains itself")
     if len(containers) == MAX_DEPTH:
-        _refuse(path, f"is nested deeper than {MAX_DEPTH} levels")
+        _raise_unsupported_data(path, f"is nested deeper than {MAX_DEPTH} levels")
     containers = (*containers, id(value))
     # Loops, because a comprehension would take a second frame for each level.
     if isinstance(value, dict):
@@ -129,14 +129,14 @@ def _to_plain_str(value: str, path: _Path) -> str:
     try:
         text.encode()
     except UnicodeEncodeError:
-        _refuse(path, "is a str with a lone surrogate, which UTF-8 cannot hold")
+        _raise_unsupported_data(path, "is a str with a lone surrogate, which UTF-8 cannot hold")
     return text
 
 
 def _to_plain_int(value: int, path: _Path) -> int:
     number = int.__int__(value)
     if not -(2**63) <= number < 2**64:
-        _refuse(path, "is an int beyond the 64 bits of MessagePack")
+        _raise_unsupported_data(path, "is an int beyond the 64 bits of MessagePack")
     return number
 
 
@@ -144,22 +144,22 @@ def _to_plain_key(key: Any, path: _Path, containers: tuple[int, ...]) -> Any:
     try:
         plain = _to_plain(key, None, containers)
     except UnsupportedData as refusal:
-        _refuse(path, f"has the key {key!a:.80}, which{str(refusal).removeprefix('data')}")
-    return _hashable(plain)
+        _raise_unsupported_data(path, f"has the key {key!a:.80}, which{str(refusal).removeprefix('data')}")
+    return _lists_to_tuples(plain)
 
 
-def _hashable(key: Any) -> Any:
-    return tuple(map(_hashable, key)) if isinstance(key, list) else key
+def _lists_to_tuples(key: Any) -> Any:
+    return tuple(map(_lists_to_tuples, key)) if isinstance(key, list) else key
 
 
-def _refuse(path: _Path, trouble: str) -> NoReturn:
+def _raise_unsupported_data(path: _Path, problem: str) -> NoReturn:
     steps: list[str] = []
     while path is not None:
         path, key = path
         steps.insert(0, f"[{key!a:.80}]")
     if len(steps) > 20:
         steps[10:-5] = ["[...]"]
-    raise UnsupportedData(f"data{''.join(steps)} {trouble}")
+    raise UnsupportedData(f"data{''.join(steps)} {problem}")
 
 
 def _refuse_extension(code: int, _: memoryview) -> NoReturn:

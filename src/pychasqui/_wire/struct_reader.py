@@ -15,7 +15,7 @@ import msgspec
 from .._core.retry_options import Unsigned32, Unsigned64
 from ..errors import DecodeError
 from .msgpack import DECODER_REFUSALS
-from .msgpack_scan import is_array, is_bin, is_map, is_str, read_head_end_and_length, skip_value
+from .msgpack_scan import find_end_of_skipped_value, is_array, is_bin, is_map, is_str, read_head_end_and_length
 
 NIL = b"\xc0"
 # A struct has nine fields at most; reading each key of a map that fills a megabyte would take a second.
@@ -119,7 +119,7 @@ def read_optional(read: Callable[[bytes, str], T], raw: bytes, value_name: str) 
 
 def find_end_of_value(data: bytes, start: int) -> int:
     """Where the value that starts at `start` ends."""
-    return skip_value(data, start, max_depth=_MAX_SKIPPED_DEPTH)
+    return find_end_of_skipped_value(data, start, max_depth=_MAX_SKIPPED_DEPTH)
 
 
 def _decode_or_raise(decode: Callable[[bytes], T], raw: bytes, value_name: str) -> T:

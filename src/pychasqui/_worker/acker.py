@@ -26,7 +26,7 @@ from .._core.limits import (
     UNIQUE_COST_BYTES,
 )
 from .._core.printable import printable
-from .._core.user_objects import class_name_of, text_of
+from .._core.user_objects import class_name_of, safe_str
 from .._redis.broker import AckInFlight, Broker
 from .._redis.error_actions import ErrorAction, action_for
 from .._redis.event_batch import EventsOnSend
@@ -160,22 +160,24 @@ class Acker(Service):
     async def _ack_jobs_by_script(self) -> None:
         await self._send_acks(self._done_by_script, self._send_ack_by_script, self._kinds[1])
 
-    async def _send_acks(self, done: list[Delivery], send: Callable[[int], SentAck], kind: OutcomeKind) -> None:
+    async def _send_acks(
+        self, done_jobs: list[Delivery], send_batch: Callable[[int], SentAck], kind: OutcomeKind
+    ) -> None:
         """Sends small batches, the next one before the last is answered, until none is left or another kind waits."""
-        asked: deque[SentAck] = deque([send(0)])
+        asked: deque[SentAck] = deque([send_batch(0)])
         sent = len(asked[0].jobs)  # how many of the first in the list are on their way
         try:
             await asyncio.sleep(0)
             while True:
-                if len(asked) < ACKS_AT_ONCE and len(done) > sent and not self._has_other_kind_to_send(kind):
-                    asked.append(send(sent))
+                if len(asked) < ACKS_AT_ONCE and len(done_jobs) > sent and not self._has_other_kind_to_send(kind):
+                    asked.append(send_batch(sent))
                     sent += len(asked[-1].jobs)
                     await asyncio.sleep(0)  # so that no two leave in one write: the server would run both in one go
                 elif asked:
                     await asked[0].reply
                     jobs, _ = asked.popleft()
                     sent -= len(jobs)
-                    self._remove_acked_jobs(done, jobs, kind)
+                    self._remove_acked_jobs(done_jobs, jobs, kind)
                     if asked:  # the caller reports the last one
                         self._settled.send()
                 else:
@@ -213,11 +215,11 @@ class Acker(Service):
             self._group, [(job.entry_id, job.id) for job in jobs], self._completed_events_of(jobs)
         )
 
-    def _remove_acked_jobs(self, done: list[Delivery], jobs: list[Delivery], kind: OutcomeKind) -> None:
-        del done[: len(jobs)]
-        kind.unsettled.note_answered([], "")
+    def _remove_acked_jobs(self, done_jobs: list[Delivery], acked_jobs: list[Delivery], kind: OutcomeKind) -> None:
+        del done_jobs[: len(acked_jobs)]
+        kind.unsettled.record_answer([], "")
         if self._metrics is not None:
-            self._metrics.jobs_done(jobs)
+            self._metrics.jobs_done(acked_jobs)
 
     def _has_other_kind_to_send(self, kind: OutcomeKind) -> bool:
         return any(other.unsettled.is_ready for other in self._kinds if other is not kind)
@@ -227,10 +229,10 @@ class Acker(Service):
 
     def _script_batch_size(self, start: int) -> int:
         """How many jobs one call acks: as many as cost about RESULT_BATCH_BYTES."""
-        most = self._batch_size() if self._result_ttl_ms else OUTCOME_BATCH
+        max_jobs = self._batch_size() if self._result_ttl_ms else OUTCOME_BATCH
         costs = accumulate(
             len(job.result or b"") + (UNIQUE_COST_BYTES + ID_COST * len(job.id) if job.may_be_unique else 0)
-            for job in self._done_by_script[start : start + most]
+            for job in self._done_by_script[start : start + max_jobs]
         )
         return max(1, bisect_right(list(costs), RESULT_BATCH_BYTES))
 
@@ -243,9 +245,9 @@ class Acker(Service):
         action = action_for(error)
         if action is ErrorAction.NO_GROUP:  # a worker that drains does not read, so no other part notices
             self._group_gone.send()
-            unsettled.note_failed(error, REGROUP_S)
+            unsettled.record_failure(error, REGROUP_S)
             return
-        unsettled.note_failed(error)
+        unsettled.record_failure(error)
 
 
 def encode_result(job: Delivery, result: Any) -> tuple[bytes | None, str]:
@@ -253,7 +255,7 @@ def encode_result(job: Delivery, result: Any) -> tuple[bytes | None, str]:
     try:
         return encode_data(result), ""
     except BaseException as error:  # noqa: BLE001  encoding touches the user's object, which may raise anything
-        kind, why = class_name_of(result), printable(f"{class_name_of(error)}: {text_of(error)}")
+        kind, why = class_name_of(result), printable(f"{class_name_of(error)}: {safe_str(error)}")
         log.warning(
             "the result of job %.100r (%.100r), a %.100s, cannot be stored, the job is done: %s",
             job.id,

@@ -26,7 +26,7 @@ REFUSED_S = 60.0  # how long not to ask a server that does not answer, or does n
 
 
 class BatchSizes:
-    """The sizes for the next read and the next ack; ask_if_due() adapts them."""
+    """The sizes for the next read and the next ack; request_client_count_if_due() adapts them."""
 
     def __init__(self, read_count: int = READ_COUNT) -> None:
         self._read_count = read_count  # the user's bound
@@ -34,11 +34,11 @@ class BatchSizes:
         self._use_small_batches()
 
     @property
-    def worth_reading(self) -> int:
+    def min_entries_worth_reading(self) -> int:
         """How many entries are worth a read while others are still to be run: fewer cost a trip and gain nothing."""
         return max(self.read, READ_BATCH) // 2
 
-    def ask_if_due(self, broker: Broker) -> None:
+    def request_client_count_if_due(self, broker: Broker) -> None:
         """Called after each read that was full. The answer applies to the batches that follow it."""
         now = monotonic()
         if now < self._ask_at:
@@ -46,9 +46,9 @@ class BatchSizes:
         if now - self._asked_at > KEPT_S:
             self._use_small_batches()
         self._asked_at, self._ask_at = now, now + ASK_EVERY_S
-        broker.ask_client_count(self._note_client_count)
+        broker.request_client_count(self._choose_batches_by_client_count)
 
-    def _note_client_count(self, count: int | None) -> None:
+    def _choose_batches_by_client_count(self, count: int | None) -> None:
         if count is None:
             self._ask_at = self._asked_at + REFUSED_S
         if count is not None and count <= OWN_CONNECTIONS:

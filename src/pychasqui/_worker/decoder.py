@@ -8,7 +8,7 @@ from time import monotonic
 from typing import Any
 
 from .._core.delivery import Delivery
-from .._core.outcome import runs_allowed
+from .._core.outcome import max_attempts_of
 from .._redis.replies import Entry
 from .._wire.entry import ENVELOPE, NAME, ULID_CHARS, decode_name, may_be_unique, read_job_fields
 from .._wire.envelope import decode_envelope, decode_envelope_and_data, read_expiry_ms, read_timeout_s
@@ -171,7 +171,7 @@ class Decoder:
 
     def _has_attempts_left(self, job: Delivery) -> bool:
         """Examines a job that has been run often, or has a retry override or extras."""
-        if job.attempt >= runs_allowed(job, self._max_attempts):
+        if job.attempt >= max_attempts_of(job, self._max_attempts):
             self._on_exhausted(job)
             return False
         if job.extras and (timeout_s := read_timeout_s(job.extras)):

@@ -14,7 +14,7 @@ log = logging.getLogger("chasqui.worker")
 NAMES_SHOWN = 5
 
 
-def log_running_jobs(
+def log_drain_start(
     consumer: str, running: Sequence[Delivery], *, stopped_by: str, deadline_s: float, has_signals: bool
 ) -> None:
     """`stopped_by`: the signal or the cancellation that stops it; "" if the program has called close()."""
@@ -36,10 +36,17 @@ def log_running_jobs(
     )
 
 
-def log_jobs_cut_off(consumer: str, running: Sequence[Delivery], *, why: str, fate: str) -> None:
+def log_jobs_cut_off(consumer: str, running: Sequence[Delivery], *, reason: str, fate: str) -> None:
     if running:
         names = count_names(running)
-        log.warning("worker %s: %s and of its jobs %d still run (%s): %s", consumer, why, len(running), names, fate)
+        log.warning(
+            "worker %s: %s and of its jobs %d still run (%s): %s",
+            consumer,
+            reason,
+            len(running),
+            names,
+            fate,
+        )
 
 
 def describe_fate_of_coroutines(cleanup_s: float) -> str:

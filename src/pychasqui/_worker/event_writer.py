@@ -40,7 +40,7 @@ class EventWriter(Service):
         self._started: list[Delivery] = []
         self._is_dropping = False
         self._epoch_s = time.time() - monotonic()
-        shared.drained.listen(self._write_drained)
+        shared.drained.listen(self._write_drained_event)
 
     def queue_active_event(self, job: Delivery) -> None:
         """Notes a job whose handler is about to be called; its event active follows."""
@@ -79,10 +79,10 @@ class EventWriter(Service):
 
     def write(self, events: list[Event]) -> None:
         """Writes these events, behind the active events that are not written yet."""
-        self.write_active()
+        self.write_active_events()
         self._broker.write_events(EventBatch(self._max_len, self._count_if_dropped, events))
 
-    def _write_drained(self) -> None:
+    def _write_drained_event(self) -> None:
         self.write([drained_event()])
 
     async def _run(self) -> None:
@@ -93,24 +93,24 @@ class EventWriter(Service):
                 await self._sleep()
             await asyncio.sleep(GATHER_S)  # not _sleep(): jobs that start meanwhile must not end it
             if self._is_stopping:
-                self.write_active()
+                self.write_active_events()
             else:
-                self._write_active_of_running()
+                self._write_active_events_of_running()
 
-    def _write_active_of_running(self) -> None:
+    def _write_active_events_of_running(self) -> None:
         """Writes the active events of jobs that still run. A job that has just ended gets both events with its ack."""
         # hot: short jobs have nearly all ended by now, and writing both events at once costs half
         lately = max(0.0, monotonic() - SETTLED_IN_S)
         unwritten = [job for job in self._started if not job.has_active_event]
         self._started = [job for job in unwritten if job.ended_at > lately]
-        self._write_active([job for job in unwritten if job.ended_at <= lately])
+        self._write_active_events_of([job for job in unwritten if job.ended_at <= lately])
 
-    def write_active(self) -> None:
+    def write_active_events(self) -> None:
         """Writes all active events that are not written yet."""
         jobs, self._started = self._started, []
-        self._write_active([job for job in jobs if not job.has_active_event])
+        self._write_active_events_of([job for job in jobs if not job.has_active_event])
 
-    def _write_active(self, jobs: list[Delivery]) -> None:
+    def _write_active_events_of(self, jobs: list[Delivery]) -> None:
         for job in jobs:
             job.has_active_event = True
         if jobs:

@@ -62,7 +62,7 @@ class FailedJobMover:
         """Sends a few script calls at a time: none keeps the server busy for long, and the next one is there."""
         batches = cut_batches(moves.waiting)
         if self._event_writer is not None:
-            self._event_writer.write_active()  # the event active comes before the others of its job
+            self._event_writer.write_active_events()  # the event active comes before the others of its job
         answers = await asyncio.gather(*map(send, batches), return_exceptions=True)
         unanswered: list[T] = []
         refused: list[T] = []
@@ -81,7 +81,7 @@ class FailedJobMover:
         moves.remove_first_settled(sent, unanswered=unanswered, refused=refused, freed_bytes=freed_bytes)
         if troubles:
             raise troubles[0]
-        moves.note_answered(refused, refusal)
+        moves.record_answer(refused, refusal)
 
     async def _send_reschedule(self, failed: list[Rescheduled]) -> SettledJobs:
         settled = await self._broker.reschedule(self._group, self._consumer, failed, self._events_max_len)

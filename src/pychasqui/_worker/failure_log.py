@@ -51,7 +51,7 @@ class FailureLog:
             if log.isEnabledFor(logging.DEBUG):
                 self._write_line(logging.DEBUG, job, failure, what_next % arguments)
             return False
-        self._begin_counting(kind, job, failure)
+        self._begin_counting_repeats(kind, job, failure)
         frames = "\n" + format_stack(failure.handler_lines()[-MAX_FRAMES_SHOWN:]).rstrip() if failure.frames else ""
         self._write_line(logging.WARNING, job, failure, what_next % arguments, frames)
         return True
@@ -60,9 +60,9 @@ class FailureLog:
         runs, why = job.attempt + 1, describe_failure(failure)
         log.log(level, "job %.100r (%.100r) failed in run %d, %s: %s%s", job.id, job.name, runs, what_next, why, frames)
 
-    def _begin_counting(self, kind: FailureKind, job: Delivery, failure: Failure) -> None:
+    def _begin_counting_repeats(self, kind: FailureKind, job: Delivery, failure: Failure) -> None:
         if not self._repeats:
-            self._call_later(PERIOD_S, self._log_counts_again)
+            self._call_later(PERIOD_S, self._log_counts_periodically)
         others = "failures of other kinds"
         description = (
             others if kind is _OTHERS else f"{printable(job.name)!r} has failed with {printable(failure.error_type)}"
@@ -79,10 +79,10 @@ class FailureLog:
             log.warning("%s: %s within %g s", repeats.description, times, PERIOD_S)
             repeats.count = 0
 
-    def _log_counts_again(self) -> None:
+    def _log_counts_periodically(self) -> None:
         self.log_counts()
         if self._repeats:
-            self._call_later(PERIOD_S, self._log_counts_again)
+            self._call_later(PERIOD_S, self._log_counts_periodically)
 
 
 def describe_failure(failure: Failure) -> str:

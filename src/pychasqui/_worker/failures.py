@@ -10,7 +10,7 @@ from .._core import clock
 from .._core.delivery import Delivery
 from .._core.failure import Failure, read_failure
 from .._core.limits import MAX_U32
-from .._core.outcome import CANCELLED, EXPIRED, Retry, judge_failure, make_cancelled_run, make_failed_run
+from .._core.outcome import CANCELLED, EXPIRED, Retry, decide_retry_or_dead, make_cancelled_run, make_failed_run
 from .._core.retry_options import KINDS, RetryPolicy
 from .._redis.failed_jobs import Buried, Rescheduled
 from .._wire.dead_letter import encode_dead_letter, encode_rejected_letter
@@ -62,7 +62,7 @@ class FailureHandler:
             error = stop.make_timeout_error(error)
         failure = read_failure(error)
         snoozes = 0 if failure.snooze_limit is None else read_snoozes(job.extras)
-        verdict = judge_failure(job, failure, self._max_attempts, self._policy, _random_below, snoozes)
+        verdict = decide_retry_or_dead(job, failure, self._max_attempts, self._policy, _random_below, snoozes)
         if isinstance(verdict, Retry):
             member = make_next_run_member(job) if verdict.uses_up_attempt else make_snoozed_member(job, snoozes + 1)
             self._reschedule_job(job, failure, verdict.delay_ms, member)

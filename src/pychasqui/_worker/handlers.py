@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from .._core.user_objects import class_name_of, text_of
+from .._core.user_objects import class_name_of, safe_str
 from ..errors import InvalidType
 from ..job import Job
 
@@ -56,7 +56,7 @@ def _check_arguments(handler: Any) -> None:
     try:
         signature.bind(None)
     except TypeError as error:
-        takes = f"({error}); it takes {text_of(signature)}"[:300]
+        takes = f"({error}); it takes {safe_str(signature)}"[:300]
         raise InvalidType(
             f"handler {_name_of_handler(handler)} cannot be called with a job as its only argument {takes}"
         ) from None

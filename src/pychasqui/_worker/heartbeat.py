@@ -57,13 +57,13 @@ class Heartbeat:
     async def start(self) -> None:
         await self._thread.start(self._run)
 
-    async def stop(self, *, patience_s: float = 0.0) -> None:
+    async def stop(self, *, timeout_s: float = 0.0) -> None:
         """Sends no more, and waits that long for what Redis has not answered; then ends what still waits.
 
         A renewal that reaches Redis after the worker has left the group brings its name back.
         """
         self._thread.call_in_thread(self._stop_renewing)
-        await self._thread.wait_or_cancel(patience_s=patience_s)
+        await self._thread.wait_then_cancel(timeout_s=timeout_s)
 
     def _request_renewal_now(self) -> None:
         """Runs in the worker's loop. The group is gone: the next renewal, which finds that, is sent now."""
@@ -73,7 +73,7 @@ class Heartbeat:
 
     async def _run(self) -> None:
         try:
-            self._renew_at = await self._renewal.take_first_lease()
+            self._renew_at = await self._renewal.acquire_first_lease()
             async with asyncio.TaskGroup() as tasks:  # ends with the first of them that fails
                 self._registering = tasks.create_task(self._report_begun_and_register())
                 while not self._is_ending:
@@ -105,7 +105,7 @@ class Heartbeat:
 
     def _can_send_another_renewal(self) -> bool:
         """One at a time while the group is gone; else also while earlier ones are on their way."""
-        return self._unanswered < (1 if self._renewal.awaits_group else MAX_UNANSWERED_RENEWALS)
+        return self._unanswered < (1 if self._renewal.is_group_missing else MAX_UNANSWERED_RENEWALS)
 
     def _schedule_renewal_within(self, seconds: float) -> None:
         self._renew_at = min(self._renew_at, lease_clock() + seconds)

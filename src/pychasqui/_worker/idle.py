@@ -24,7 +24,7 @@ async def wait_until_idle(broker: Broker, keys: Keys, shared: Shared) -> None:
         try:
             is_idle = await _is_idle(broker, inspector, shared)
         except RedisTrouble as error:
-            await asyncio.sleep(outage.pause_after(error))
+            await asyncio.sleep(outage.pause_s_after(error))
             continue
         outage.end()
         if is_idle:

@@ -86,7 +86,7 @@ class Intake:
     def put_new_entries_and_start(self, entries: list[Entry]) -> None:
         """Takes in the entries of a read, outside of any task: a job that is alone starts at once."""
         self._put_new_entries(entries)
-        self._lanes.start_lone_or_wake()  # without the recovery's lock: a handler may take long over its first step
+        self._lanes.start_lone_job_or_wake()  # without the recovery's lock: a handler may take long over its first step
 
     def put_new_entries_and_wake(self, entries: list[Entry]) -> None:
         """Takes in the entries of a read, and wakes the lanes."""
@@ -101,12 +101,12 @@ class Intake:
                 return
             if self._arrived is not None:
                 self._arrived.update(entry[0] for entry in entries)
-            if self._may_have_come_before(entries) or self._adopted:
+            if self._may_have_arrived_before(entries) or self._adopted:
                 known = self._holdings.held_delivery_numbers().keys() | self._adopted
                 entries = [entry for entry in entries if entry[0] not in known]
             self._lanes.put_into_inbox(self._decoder.decode(entries, 0))
 
-    def _may_have_come_before(self, entries: list[Entry]) -> bool:
+    def _may_have_arrived_before(self, entries: list[Entry]) -> bool:
         """Whether entries that are read as new may have come before. A group hands entries out in order, once."""
         if not entries:
             return False
@@ -131,10 +131,10 @@ class Intake:
                 self._arrived.update(entry.id for entry in claimed)
             held = self._holdings.held_delivery_numbers().keys() | self._adopted
             # An entry that an earlier run here still works on comes again when that run has ended, without an outcome.
-            self._decode_and_offer([entry for entry in claimed if entry.id not in held])
+            self._decode_and_put_into_lanes([entry for entry in claimed if entry.id not in held])
 
     @contextmanager
-    def collecting_arrivals(self) -> Iterator[set[bytes]]:
+    def collecting_arrived_ids(self) -> Iterator[set[bytes]]:
         """Yields a set that collects the ids of all entries that arrive meanwhile: they are no orphans."""
         arrived = self._arrived = set()
         try:
@@ -143,27 +143,27 @@ class Intake:
             self._arrived = None
 
     def adopt_unknown_entries(
-        self, page: list[ClaimedEntry], known: set[bytes], snapshot: ReadSnapshot
+        self, page: list[ClaimedEntry], known_ids: set[bytes], snapshot: ReadSnapshot
     ) -> list[ClaimedEntry] | None:
         """Takes in and returns the entries of a pending page that are not known; None if the page is stale."""
         with self._recovery.lock:
             if self._is_stale(snapshot):
                 return None
             held = self._holdings.held_delivery_numbers()
-            lost = [entry for entry in page if entry.id not in held and entry.id not in known]
+            lost = [entry for entry in page if entry.id not in held and entry.id not in known_ids]
             self._adopted.update(entry.id for entry in lost)
             # An orphan was not started by its last delivery, so that delivery does not count.
-            self._decode_and_offer([entry._replace(deliveries=entry.deliveries - 1) for entry in lost])
+            self._decode_and_put_into_lanes([entry._replace(deliveries=entry.deliveries - 1) for entry in lost])
             return lost
 
-    def _decode_and_offer(self, claimed: list[ClaimedEntry]) -> None:
+    def _decode_and_put_into_lanes(self, claimed: list[ClaimedEntry]) -> None:
         if not claimed:
             return
         self._last_id = max(self._last_id, *(entry_sort_key(entry.id) for entry in claimed))
-        self._prefetch.measure_entries(len(claimed), sum(map(_entry_bytes, claimed)))
+        self._prefetch.record_entry_sizes(len(claimed), sum(map(_entry_bytes, claimed)))
         for entry in claimed:
             if entry.fields is not None:
-                self._lanes.offer(self._decoder.decode([[entry.id, entry.fields]], entry.deliveries))
+                self._lanes.put_and_wake(self._decoder.decode([[entry.id, entry.fields]], entry.deliveries))
             elif entry.size:
                 self._decoder.reject_oversize(entry.id, entry.deliveries, entry.size)
 

@@ -34,7 +34,7 @@ class SteppedCoroutine(NamedTuple):
     waits_for: Any
 
 
-def step_in_new_context(function: Callable[[T], Awaitable[Any]], argument: T) -> SteppedCoroutine:
+def start_coroutine_in_new_context(function: Callable[[T], Awaitable[Any]], argument: T) -> SteppedCoroutine:
     """Call function(argument) in a new context and step into what it returns; StopIteration brings its result."""
     run = copy_context().run
     awaitable = run(function, argument)
@@ -48,7 +48,10 @@ async def as_coroutine(awaitable: Awaitable[Any]) -> Any:
 
 @types.coroutine
 def await_rest_of_coroutine(
-    run: Callable[..., Any], rest: Coroutine[Any, Any, Any], waits_for: Any, error: BaseException | None = None
+    run_in_context: Callable[..., Any],
+    rest: Coroutine[Any, Any, Any],
+    waits_for: Any,
+    error: BaseException | None = None,
 ) -> Generator[Any, Any, Any]:
     """Awaits the rest of a coroutine that has taken its first step; throws `error` into it first, if there is one."""
     is_closed = False
@@ -58,23 +61,23 @@ def await_rest_of_coroutine(
                 value = yield waits_for
             except GeneratorExit:
                 is_closed = True
-                run(rest.close)
+                run_in_context(rest.close)
                 raise
             except BaseException as raised:  # noqa: BLE001  the handler sees all of it, the lane's cancellation too
                 error = raised
             else:
-                waits_for = run(rest.send, value)
+                waits_for = run_in_context(rest.send, value)
     except StopIteration as stop:
         return stop.value
     except GeneratorExit as own:
         if is_closed:
             raise
         raise HandlerExit(own) from None
-    return (yield from _await_after_error(run, rest, error))
+    return (yield from _await_after_error(run_in_context, rest, error))
 
 
 def _await_after_error(
-    run: Callable[..., Any], rest: Coroutine[Any, Any, Any], error: BaseException | None
+    run_in_context: Callable[..., Any], rest: Coroutine[Any, Any, Any], error: BaseException | None
 ) -> Generator[Any, Any, Any]:
     """Awaits the rest of a coroutine into which an error is thrown: nearly always the cancellation of its task.
 
@@ -84,17 +87,17 @@ def _await_after_error(
     try:
         while True:
             if error is not None:
-                waits_for, error = run(rest.throw, error), None
+                waits_for, error = run_in_context(rest.throw, error), None
             try:
                 value = yield waits_for
             except GeneratorExit:
                 is_closed = True
-                run(rest.close)
+                run_in_context(rest.close)
                 raise
             except BaseException as raised:  # noqa: BLE001
                 error = raised
             else:
-                waits_for = run(rest.send, value)
+                waits_for = run_in_context(rest.send, value)
     except StopIteration as stop:
         return stop.value
     except GeneratorExit as own:

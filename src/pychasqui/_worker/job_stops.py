@@ -26,11 +26,11 @@ class StopRequest:
         self.again_at = 0.0  # monotonic
         self.is_logged = False
 
-    def note_cancellation(self, again_at: float) -> None:
+    def count_cancellation(self, again_at: float) -> None:
         self.cancellations += 1
         self.again_at = again_at
 
-    def note_logged(self) -> None:
+    def mark_as_logged(self) -> None:
         self.is_logged, self.again_at = True, float("inf")
 
     @property
@@ -88,8 +88,8 @@ class JobStops:
         stop = self._stops.get(job.entry_id)
         return stop if stop is not None and stop.job is job else None
 
-    def set_cancellations(self, found: Cancellations) -> None:
-        self.cancellations = found
+    def set_cancellations(self, cancellations: Cancellations) -> None:
+        self.cancellations = cancellations
 
     def add_stop(self, job: Delivery, timeout_s: float | None) -> StopRequest:
         """Notes that a run is to stop: its time is over, or with None its job is cancelled."""

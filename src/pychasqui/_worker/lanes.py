@@ -20,14 +20,14 @@ from typing import Any
 from .._core.clock import lease_clock
 from .._core.delivery import Delivery
 from .._core.limits import TURN_S
-from .first_step import RunHandler, StartedJob, take_first_step
+from .first_step import RunHandler, StartedJob, run_first_step
 from .job_context import HandlerExit, as_coroutine, await_rest_of_coroutine
 from .shared import Shared
 from .task_ends import CLEANUP_S, LAST_CLEANUP_S, cancel_tasks
 
 
 class Lanes:
-    """start() -> jobs are offered and run -> take_unstarted(), wait_until_all_ran() -> stop() cancels what runs."""
+    """start() -> jobs are run -> take_out_unstarted_jobs(), wait_until_all_ran() -> stop() cancels what runs."""
 
     def __init__(
         self,
@@ -75,15 +75,15 @@ class Lanes:
             self._tasks.append(lane)
         self._alive = len(self._tasks)
 
-    def offer(self, jobs: list[Delivery]) -> None:
+    def put_and_wake(self, jobs: list[Delivery]) -> None:
         self.put_into_inbox(jobs)
         self.wake()
 
     def put_into_inbox(self, jobs: list[Delivery]) -> None:
-        """offer() in two steps: start_lone_or_wake() or wake() must follow."""
+        """put_and_wake() in two steps: start_lone_job_or_wake() or wake() must follow."""
         self._inbox.extend(jobs)
 
-    def start_lone_or_wake(self) -> None:
+    def start_lone_job_or_wake(self) -> None:
         """Starts a job that is alone here and now; wakes the lanes for others. Called outside of any task."""
         # hot: that is a turn of the loop earlier, 15 us on an idle machine
         now, idle = monotonic(), self._idle
@@ -99,7 +99,7 @@ class Lanes:
         self._started += 1
         if self._on_start is not None:
             self._on_start(job)
-        result, begun = take_first_step(self._loop, self._tasks[number], self._handler, job)
+        result, begun = run_first_step(self._loop, self._tasks[number], self._handler, job)
         if begun is None:
             job.ended_at = monotonic()
             try:
@@ -157,12 +157,12 @@ class Lanes:
         self._lost_undecoded |= {job.entry_id for job in running if not job.is_decoded and job.entry_id in ids}
         for job in [job for job in self._inbox if job.entry_id in ids]:
             self._inbox.remove(job)  # one by one: the heartbeat's thread must see the others all the time
-        self._signal_room_or_drained()
+        self._signal_room_and_drained()
         return were_here
 
-    def take_unstarted(self, keep: int = 0) -> list[Delivery]:
-        """Takes all but the first `keep` jobs out of the inbox, so that other workers can run them."""
-        return [self._inbox.pop() for _ in range(len(self._inbox) - keep)][::-1]
+    def take_out_unstarted_jobs(self, kept_count: int = 0) -> list[Delivery]:
+        """Takes all but the first `kept_count` jobs out of the inbox, so that other workers can run them."""
+        return [self._inbox.pop() for _ in range(len(self._inbox) - kept_count)][::-1]
 
     async def wait_until_all_ran(self) -> None:
         """Waits until every job that was offered has run."""
@@ -194,7 +194,7 @@ class Lanes:
         ending: Any
         while begun is not None or not self._is_stopping:
             # hot: 0.05 us; within a turn that is open there is no need to ask
-            while begun is not None or (inbox and (now < self._turn_ends_at or self._try_begin_turn(now))):
+            while begun is not None or (inbox and (now < self._turn_ends_at or self._try_begin_loop_turn(now))):
                 if begun is None:
                     job = running[number] = inbox[0]
                     inbox.popleft()  # not before: the heartbeat's thread must see it in one place or the other
@@ -202,8 +202,8 @@ class Lanes:
                     if not job.is_decoded:
                         self._wake_others()
                         is_to_run, now = await self._finish_decoding(job), monotonic()
-                        if not is_to_run or not self._is_still_to_start(job, now):
-                            self._clear_lane(number)
+                        if not is_to_run or not self._may_still_start(job, now):
+                            self._free_lane_without_run(number)
                             continue
                     job.started_at = now
                     if on_start is not None:
@@ -212,7 +212,7 @@ class Lanes:
                     job = begun.job
                 try:
                     if begun is None:
-                        # hot: step_in_new_context() written out, 0.2 us; most short jobs need no second step
+                        # hot: start_coroutine_in_new_context() written out, 0.2 us; most short jobs need no second step
                         run = copy_context().run
                         try:
                             awaitable = run(handler, job)
@@ -254,7 +254,7 @@ class Lanes:
                     raise
                 # A cancellation that the handler before it has left behind: the job has nothing to do with it.
 
-    def _is_still_to_start(self, job: Delivery, now: float) -> bool:
+    def _may_still_start(self, job: Delivery, now: float) -> bool:
         """Whether the job is still ours and the lease holds, after its decoding, which may take many turns."""
         if job.entry_id in self._lost_undecoded:
             self._lost_undecoded.discard(job.entry_id)
@@ -264,14 +264,14 @@ class Lanes:
             return False
         return True
 
-    def _clear_lane(self, number: int) -> None:
+    def _free_lane_without_run(self, number: int) -> None:
         """The lane's job does not run: it is settled already, waits again, or is another worker's."""
         self._running[number] = None
         self.finished += 1
         if len(self._inbox) == self._low_water:
             self._room.send()
 
-    def _try_begin_turn(self, now: float) -> bool:
+    def _try_begin_loop_turn(self, now: float) -> bool:
         """Whether this turn of the loop begins with this job: there was none in it yet, and there may be one."""
         if self._turn_is_open or self._is_stopping or lease_clock() >= self._lease.until:
             return False
@@ -289,10 +289,10 @@ class Lanes:
     def wake(self) -> None:
         """Wake the lanes that the inbox can feed; two if handlers do not wait, and one that does wakes the others."""
         # hot: 0.3 us a job; a lane that is woken and finds nothing to do costs 1.5 us
-        self._wake(len(self._idle) if self._handlers_wait else 2)
+        self._wake_idle_lanes(len(self._idle) if self._handlers_wait else 2)
         self._handlers_wait = False
 
-    def _wake(self, count: int) -> None:
+    def _wake_idle_lanes(self, count: int) -> None:
         idle = self._idle  # hot: 1.1 us a lane against 2.3 for asyncio.Queue.get
         for _ in range(min(count, len(self._inbox), len(idle))):
             _, lane = idle.popleft()
@@ -302,7 +302,7 @@ class Lanes:
     def _wake_others(self) -> None:  # called by a lane whose handler waits
         self._handlers_wait = True
         if self._inbox and self._idle:
-            self._wake(len(self._idle))
+            self._wake_idle_lanes(len(self._idle))
 
     async def _wait_for_job(self, number: int) -> StartedJob | None:
         """Waits until there is something to do; returns a job that was started here meanwhile."""
@@ -310,7 +310,7 @@ class Lanes:
             return None
         me = asyncio.get_running_loop().create_future()
         self._idle.append((number, me))
-        self._signal_room_or_drained()
+        self._signal_room_and_drained()
         try:
             await me
         except asyncio.CancelledError as error:
@@ -323,7 +323,7 @@ class Lanes:
                 self._idle.remove((number, me))
         return self._begun.pop(number, None)
 
-    def _signal_room_or_drained(self) -> None:
+    def _signal_room_and_drained(self) -> None:
         if not self._inbox:
             self._room.send()
             if len(self._idle) >= self._alive:

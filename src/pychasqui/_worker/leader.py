@@ -36,7 +36,7 @@ STALLED_S = 5.0  # what has been due for this long, while another process leads,
 
 
 class LeaderService(Service):
-    """_tick() does what is due and returns when to look again; _release_lead() ends the lease."""
+    """_tick() does what is due and returns when to look again; _release_leader_lease() ends the lease."""
 
     role: Literal["promoter", "scheduler"]
     what_waits: str  # while no process leads
@@ -73,19 +73,19 @@ class LeaderService(Service):
             return f"{self.what_waits} wait: {self._stalled_by!r} holds the {self.role}'s lease and moves nothing"
         return None
 
-    def wake_when_due(self, seconds: float) -> None:
-        """A message says that something is due in this many seconds."""
-        due = max(clock.monotonic() + seconds, self._looked_at + HINTS_APART_S)
+    def handle_due_hint(self, due_in_s: float) -> None:
+        """A message says that something is due in `due_in_s`."""
+        due = max(clock.monotonic() + due_in_s, self._looked_at + HINTS_APART_S)
         if self._leads and due < self._next_due:
             self._next_due = due
             self.wake()
 
-    async def end(self, patience_s: float) -> None:
-        await super().end(patience_s)
+    async def end(self, timeout_s: float) -> None:
+        await super().end(timeout_s)
         if self._leads and self._leases.is_connected:
             with suppress(RedisTrouble, TimeoutError):  # it ends by itself
-                async with asyncio.timeout(patience_s):
-                    await self._release_lead()
+                async with asyncio.timeout(timeout_s):
+                    await self._release_leader_lease()
 
     async def _tick_as_leader_or_standby(self) -> float:
         """Returns how long to wait for the next look, if nothing is due sooner.
@@ -105,7 +105,7 @@ class LeaderService(Service):
         """Does what is due, if this process leads; returns how long to wait for the next look."""
         raise NotImplementedError
 
-    async def _release_lead(self) -> None:
+    async def _release_leader_lease(self) -> None:
         raise NotImplementedError
 
     async def _run(self) -> None:
@@ -114,7 +114,7 @@ class LeaderService(Service):
             try:
                 wait_s = await self._tick_as_leader_or_standby()
             except Exception as error:  # noqa: BLE001  the border of this part: a look can be made again, whatever it was
-                wait_s = self._outage.pause_after(error)
+                wait_s = self._outage.pause_s_after(error)
                 self._next_due = float("inf")
             else:
                 self._outage.end()
@@ -135,7 +135,7 @@ class LeaderService(Service):
             ) * random.uniform(0.5, 1.5)
         return max_s if lease_left_ms < 0 else min(max_s, (lease_left_ms + 1) / 1000)
 
-    def _note_leader(self, other: OtherLeader | None) -> None:
+    def _update_leader(self, other: OtherLeader | None) -> None:
         """Notes which process leads, and whether it moves what is due."""
         self._leads = other is None
         if self._leads != self._logged_lead:

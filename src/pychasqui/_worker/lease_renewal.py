@@ -77,11 +77,11 @@ class LeaseRenewal:
         )
 
     @property
-    def awaits_group(self) -> bool:
+    def is_group_missing(self) -> bool:
         """Whether the group is gone and not made again yet."""
         return self._groupless.is_on
 
-    async def take_first_lease(self) -> float:
+    async def acquire_first_lease(self) -> float:
         """Waits until the first lease holds; returns when to renew it. Raises permanent errors."""
         while True:
             wait_s = await self.renew(is_first=True)
@@ -104,11 +104,11 @@ class LeaseRenewal:
             self._round_trips.forget_measurement()
             action = action_for(error)
             if action is ErrorAction.NO_GROUP:
-                return await self._report_holdings(error)
+                return await self._help_rebuild_group(error)
             if is_first and action in (ErrorAction.FATAL, ErrorAction.REAUTHENTICATE):
                 raise
             self._lease.record_trouble()
-            return min(self._outage.pause_after(error), self.every_s)
+            return min(self._outage.pause_s_after(error), self.every_s)
         self._round_trips.record_round_trip(lease_clock() - sent_at)
         return self._apply_renewal(sent_at, lost, was_over=was_over)
 
@@ -135,7 +135,7 @@ class LeaseRenewal:
             *(self._broker.renew_worker_lease(*me, batch) for batch in others),
         )
         if answers[0].flags is not None:
-            self._queue_watch.note_queue_flags(answers[0].flags)
+            self._queue_watch.handle_queue_flags(answers[0].flags)
         self._living_workers.note_living_workers(answers[0].living)
         if answers[0].over:
             self._call_in_worker_loop(self._ended_leases.send)
@@ -149,7 +149,7 @@ class LeaseRenewal:
             self._has_left = True
             await self._broker.leave_group(self._group, self._consumer)
 
-    def _apply_renewal(self, sent_at: float, lost: set[bytes], *, was_over: bool) -> float:
+    def _apply_renewal(self, sent_at: float, lost_ids: set[bytes], *, was_over: bool) -> float:
         self._outage.end()
         self._has_left = False
         if self._groupless.is_on:
@@ -161,34 +161,34 @@ class LeaseRenewal:
             return 0.0  # it came too late; if the lease ended only meanwhile, all that is held is renewed next
         self._until = until
         if was_over:
-            self._call_in_worker_loop(self._resume_after_lapse, until, lost)
+            self._call_in_worker_loop(self._resume_after_lapse, until, lost_ids)
         else:
             self._lease.renew(until)
-            if lost:
-                self._call_in_worker_loop(self._forget_lost_entries, lost)
+            if lost_ids:
+                self._call_in_worker_loop(self._forget_lost_entries, lost_ids)
         return self.every_s
 
-    def _resume_after_lapse(self, until: float, lost: set[bytes]) -> None:
+    def _resume_after_lapse(self, until: float, lost_ids: set[bytes]) -> None:
         """Runs in the worker's loop, in one step: no lost entry may start because the lease holds again."""
-        self._forget_lost_entries(lost)
-        self._lease.begin_again(until)
+        self._forget_lost_entries(lost_ids)
+        self._lease.renew_after_lapse(until)
         self._lanes.resume_after_lapse()
 
-    def _forget_lost_entries(self, lost: set[bytes]) -> None:
+    def _forget_lost_entries(self, lost_ids: set[bytes]) -> None:
         """Runs in the worker's loop. An entry that was lost by one delivery may have come back by another."""
-        if self._lanes.drop_lost_jobs(lost):
+        if self._lanes.drop_lost_jobs(lost_ids):
             self._may_have_orphans.set()
 
-    async def _report_holdings(self, error: RedisTrouble) -> float:
+    async def _help_rebuild_group(self, error: RedisTrouble) -> float:
         """The group is gone: reports what this worker holds. Returns how long to wait before the next renewal."""
         async with self._reporting:
-            self._groupless.pause_after(error)
+            self._groupless.pause_s_after(error)
             sent_at = lease_clock()
             was_over = sent_at >= self._lease.until
             try:
                 is_back = await self._recovery.rebuild_group(self._broker)
             except RedisTrouble as trouble:
-                return min(self._outage.pause_after(trouble), self.every_s)
+                return min(self._outage.pause_s_after(trouble), self.every_s)
         self._outage.end()
         if is_back:
             return 0.0

@@ -13,6 +13,6 @@ class LivingWorkers:
     def note_living_workers(self, living: int) -> None:
         self.living = max(1, living)
 
-    def scale_pause_by_workers(self, seconds: float, workers: int) -> float:
-        """Returns how long each worker pauses so that all do as much as this many that each pause for `seconds`."""
-        return seconds * max(1.0, self.living / workers)
+    def scale_pause_by_workers(self, pause_s: float, unscaled_workers: int) -> float:
+        """Returns how long each worker pauses so that all do as much as this many that each pause for `pause_s`."""
+        return pause_s * max(1.0, self.living / unscaled_workers)

@@ -12,7 +12,7 @@ from .shared import OnDeath
 
 
 class LoopThread:
-    """start() -> the coroutine runs in the thread and calls report_begun() -> wait_or_cancel() ends it.
+    """start() -> the coroutine runs in the thread and calls report_begun() -> wait_then_cancel() ends it.
 
     What ends the coroutine before it has begun is raised by start(); what ends it later goes to `on_death`, in the
     worker's loop.
@@ -29,24 +29,26 @@ class LoopThread:
         self._ended: asyncio.Future[None] | None = None
         self._is_stopping = False
 
-    async def start(self, run: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    async def start(self, make_coroutine: Callable[[], Coroutine[Any, Any, None]]) -> None:
         self._worker_loop = asyncio.get_running_loop()
         self._begun, self._ended = self._worker_loop.create_future(), self._worker_loop.create_future()
-        thread = threading.Thread(target=self._run_thread, args=(run,), name=f"chasqui {self._title}", daemon=True)
+        thread = threading.Thread(
+            target=self._run_thread, args=(make_coroutine,), name=f"chasqui {self._title}", daemon=True
+        )
         thread.start()
         self._thread = thread
         try:
             await self._begun
         except asyncio.CancelledError:
-            await self.wait_or_cancel()
+            await self.wait_then_cancel()
             raise
 
-    async def wait_or_cancel(self, *, patience_s: float = 0.0) -> None:
-        """Waits until the coroutine has ended, and cancels it after `patience_s`."""
+    async def wait_then_cancel(self, *, timeout_s: float = 0.0) -> None:
+        """Waits until the coroutine has ended, and cancels it after `timeout_s`."""
         if self._thread is None or self._ended is None:
             return
         self._is_stopping = True
-        await asyncio.wait({self._ended}, timeout=patience_s)
+        await asyncio.wait({self._ended}, timeout=timeout_s)
         if self._task is not None:
             self.call_in_thread(self._task.cancel)
         await asyncio.wait({self._ended})
@@ -67,29 +69,29 @@ class LoopThread:
 
     def report_begun(self) -> None:
         """For the thread: start() returns now."""
-        self.call_in_worker_loop(self._note_begun)
+        self.call_in_worker_loop(self._mark_as_begun)
 
-    def _run_thread(self, run: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    def _run_thread(self, make_coroutine: Callable[[], Coroutine[Any, Any, None]]) -> None:
         death: BaseException | None = None
         try:
             with asyncio.Runner() as runner, suppress(asyncio.CancelledError):
-                runner.run(self._run(run))
+                runner.run(self._run(make_coroutine))
         except BaseException as error:  # noqa: BLE001  the thread's border: the worker hears of whatever it is
             death = error
         finally:
-            self.call_in_worker_loop(self._note_end, death)
+            self.call_in_worker_loop(self._handle_end, death)
 
-    async def _run(self, run: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    async def _run(self, make_coroutine: Callable[[], Coroutine[Any, Any, None]]) -> None:
         self._own_loop, self._task = asyncio.get_running_loop(), asyncio.current_task()
         if not self._is_stopping:  # already, before there was a task to cancel
-            await run()
+            await make_coroutine()
 
-    def _note_begun(self) -> None:
-        """Runs in the worker's loop, as does _note_end()."""
+    def _mark_as_begun(self) -> None:
+        """Runs in the worker's loop, as does _handle_end()."""
         if self._begun is not None and not self._begun.done():
             self._begun.set_result(None)
 
-    def _note_end(self, death: BaseException | None) -> None:
+    def _handle_end(self, death: BaseException | None) -> None:
         if self._ended is not None and not self._ended.done():
             self._ended.set_result(None)
         if self._begun is None or self._begun.done():

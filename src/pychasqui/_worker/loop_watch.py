@@ -39,13 +39,13 @@ class LoopWatch:
         self._report_blockage()
         apart_s = ASKS_APART_S if self._holdings.running_jobs() else IDLE_ASKS_APART_S
         if self._asked_at is None and monotonic() >= self._last_asked_at + apart_s:
-            self._request_sign_of_life()
+            self._request_lag_measurement()
 
-    def _request_sign_of_life(self) -> None:
+    def _request_lag_measurement(self) -> None:
         self._asked_at = self._last_asked_at = monotonic()
-        self._call_in_worker_loop(self._note_sign_of_life)
+        self._call_in_worker_loop(self._measure_loop_lag)
 
-    def _note_sign_of_life(self) -> None:
+    def _measure_loop_lag(self) -> None:
         """Runs in the worker's loop, which shows that the loop turns."""
         if self._asked_at is not None:
             self.lag_s = monotonic() - self._asked_at

@@ -49,7 +49,7 @@ class Orphans:
         self._is_searching = True
         self._may_have_orphans.clear()
         try:
-            return await self._adopt_pages()
+            return await self._adopt_orphans_page_by_page()
         except RedisTrouble:
             self._search = None
             self._may_have_orphans.set()
@@ -57,16 +57,16 @@ class Orphans:
         finally:
             self._is_searching = False
 
-    async def _adopt_pages(self) -> bool:
+    async def _adopt_orphans_page_by_page(self) -> bool:
         is_full, orphans = False, 0
-        search = self._search if self._search is not None else await self._begin_search()
+        search = self._search if self._search is not None else await self._begin_orphan_search()
         while search is not None:
             self._search = search
             if self._prefetch.bytes_left <= 0:
                 self._may_have_orphans.set()
                 is_full = True
                 break
-            page = await self._adopt_page(search)
+            page = await self._adopt_orphans_of_page(search)
             if page is None:
                 self._search = None
                 break
@@ -78,14 +78,14 @@ class Orphans:
             log.info("worker %s has found %d entries that it did not know of", self._consumer, orphans)
         return is_full
 
-    async def _begin_search(self) -> OrphanSearch | None:
+    async def _begin_orphan_search(self) -> OrphanSearch | None:
         last = await self._broker.last_pending_id(self._group)
         return None if last is None else OrphanSearch(b"", last)
 
-    async def _adopt_page(self, search: OrphanSearch) -> AdoptedPage | None:
+    async def _adopt_orphans_of_page(self, search: OrphanSearch) -> AdoptedPage | None:
         """Returns None if the search is over: there is no further page, or this one is stale."""
         # An entry that is held before, while or after the page is on its way is no orphan.
-        with self._intake.collecting_arrivals() as known:
+        with self._intake.collecting_arrived_ids() as known:
             known |= self._holdings.held_delivery_numbers().keys() | self._releaser.being_released
             asked = self._intake.take_snapshot()
             page = await self._broker.list_pending(

@@ -12,7 +12,7 @@ log = logging.getLogger("chasqui.worker")
 
 
 class Outage:
-    """pause_after() each error -> longer and longer pauses -> end() with the first success.
+    """pause_s_after() each error -> longer and longer pauses -> end() with the first success.
 
     A lost connection is not logged here: the connection itself notices it first, and logs it.
     """
@@ -28,7 +28,7 @@ class Outage:
     def is_on(self) -> bool:
         return self._backoff.pause_s > 0
 
-    def pause_after(self, error: Exception) -> float:
+    def pause_s_after(self, error: Exception) -> float:
         """Returns how long to wait before the next try. An error that is not from Redis is logged as a defect."""
         if not self._is_logged and not isinstance(error, (ConnectionLost, CommandTimeout)):
             if isinstance(error, RedisTrouble):

@@ -12,7 +12,7 @@ from .shared import Shared
 
 
 class PendingEntries:
-    """The reader calls take_in_pending() before it reads, while `may_exist`."""
+    """The reader calls adopt_or_claim_pending() before it reads, while `may_exist`."""
 
     def __init__(
         self, shared: Shared, *, intake: Intake, prefetch: Prefetch, orphans: Orphans, reclaimer: Reclaimer
@@ -26,18 +26,18 @@ class PendingEntries:
 
     @property
     def may_exist(self) -> bool:
-        return self._may_have_orphans.is_set or self._reclaimer.has_work
+        return self._may_have_orphans.is_set or self._reclaimer.has_claimable_entries
 
-    async def take_in_pending(self, count: int) -> bool:
+    async def adopt_or_claim_pending(self, count: int) -> bool:
         """Returns whether to look at the room again before new entries are read."""
         if self._may_have_orphans.is_set:
             is_full = await self._orphans.adopt_orphans()
             if is_full or self._is_paused.is_set:
                 return True
-        if self._is_closing.is_set or not self._reclaimer.has_work:
+        if self._is_closing.is_set or not self._reclaimer.has_claimable_entries:
             return False
         with self._intake.expecting_entries():
-            self._intake.put_claimed_entries(await self._reclaimer.claim(count, self._prefetch.byte_bounds()))
+            self._intake.put_claimed_entries(await self._reclaimer.claim_entries(count, self._prefetch.byte_bounds()))
         await asyncio.sleep(0)  # the lanes start some of them first, which leaves room
         return True
 

@@ -65,12 +65,12 @@ class Prefetch:
 
     # What was measured ----------------------------------------------------------------------------------------------
 
-    def measure_entries(self, count: int, total_bytes: int) -> None:
+    def record_entry_sizes(self, count: int, total_bytes: int) -> None:
         self._entry_size.record_entries(count, total_bytes)
 
-    def expect_large_entries(self) -> None:
+    def assume_large_entries(self) -> None:
         """After a reply that was too large: the next read is bounded by bytes."""
-        self._entry_size.expect_entry_of(float(self._max_bytes))
+        self._entry_size.set_expected_entry_bytes(float(self._max_bytes))
 
     def forget_pace(self) -> None:
         """Forgets the pace after an idle spell, because the next jobs may be slower."""
@@ -78,7 +78,7 @@ class Prefetch:
 
     # Room -----------------------------------------------------------------------------------------------------------
 
-    def room(self) -> PrefetchRoom:
+    def measure_room(self) -> PrefetchRoom:
         """The room for the next read. The lanes send the room signal when it may have grown."""
         lanes = self._lanes
         self._estimate.record_finished(lanes.finished, monotonic())
@@ -94,7 +94,7 @@ class Prefetch:
         awaits_settling = has_room and (is_full or self._unsettled_count() > MAX_UNSETTLED)
         return PrefetchRoom(min(count, self._batch_sizes.read), has_room and not awaits_settling, awaits_settling, free)
 
-    def room_behind(self, coming: int) -> int:
+    def count_to_read_behind(self, coming: int) -> int:
         """How many entries to ask for behind those that have just come; 0 if a read is not worth it yet."""
         if self._unsettled_count() > MAX_UNSETTLED:
             return 0
@@ -102,7 +102,7 @@ class Prefetch:
         room = min(self._lanes.free - coming + self._estimate.estimate_jobs_ahead(), self._batch_sizes.read)
         if self.may_exceed_bytes_left(coming + room):
             return 0
-        return room if room >= self._batch_sizes.worth_reading else 0
+        return room if room >= self._batch_sizes.min_entries_worth_reading else 0
 
     def room_for_claims(self) -> int:
         """How many entries of other consumers there is room for."""
@@ -113,11 +113,11 @@ class Prefetch:
         """Whether this many entries may take more bytes than are left."""
         return self._entry_size.estimate_bytes(count) > self.bytes_left
 
-    def count_within_bytes(self) -> int:
+    def count_that_fits_in_bytes_left(self) -> int:
         """How many entries to wait for, so that they fit in."""
         return self._entry_size.count_entries_that_fit(self.bytes_left)
 
-    def count_to_keep(self) -> int:
+    def max_unstarted_to_keep(self) -> int:
         """How many unstarted jobs may stay here while the lanes take none."""
         self._estimate.record_finished(self._lanes.finished, monotonic())
         return 2 * self._estimate.estimate_jobs_ahead() + 1

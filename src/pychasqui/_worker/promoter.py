@@ -66,7 +66,7 @@ class PromoterService(LeaderService):
     def publish_due_in(self, delay_ms: int) -> None:
         """This worker has rescheduled a job that is due in this many ms: publish that, unless the leader will know."""
         if self._leads:
-            self.wake_when_due(delay_ms / 1000)
+            self.handle_due_hint(delay_ms / 1000)
             return
         now = clock.monotonic()
         due = now + delay_ms / 1000
@@ -75,11 +75,11 @@ class PromoterService(LeaderService):
             self._hinted_due = due
             self._broker.publish_due(delay_ms)
 
-    async def _release_lead(self) -> None:
+    async def _release_leader_lease(self) -> None:
         await self._broker.release_promoter_lease(self._holder)
 
     async def _subscribe(self) -> bool:
-        return await self._broker.subscribe_to_due(self.wake_when_due)
+        return await self._broker.subscribe_to_due(self.handle_due_hint)
 
     async def _tick(self, *, needs_polling: bool) -> float:
         now = clock.monotonic()
@@ -88,36 +88,36 @@ class PromoterService(LeaderService):
         done = await self._broker.promote(
             self._holder, self._lease_ms, self._batch, events_max_len=self._events_max_len
         )
-        self._note_leader(done.other)
+        self._update_leader(done.other)
         if done.other is not None:
             return self._standby_pause_s(done.next_due_ms, self._rest_s)
         if done.refusal:
-            self._refusals.pause_after(ReplyError(done.refusal))
+            self._refusals.pause_s_after(ReplyError(done.refusal))
         else:
             self._refusals.end()
-        wait_s = self._next_look_s(done, now, was_expected=was_expected, needs_polling=needs_polling)
+        wait_s = self._choose_pause_s(done, now, was_expected=was_expected, needs_polling=needs_polling)
         if self._record is not None:
             await self._record_tick(self._record, done)
         return wait_s
 
-    def _next_look_s(self, done: Promotion, now: float, *, was_expected: bool, needs_polling: bool) -> float:
+    def _choose_pause_s(self, promotion: Promotion, now: float, *, was_expected: bool, needs_polling: bool) -> float:
         """Returns in how many seconds to look again."""
-        if done.set_aside:
-            self.set_aside += done.set_aside
-            log.error("%d delayed members were no jobs and are in the dead letters now", done.set_aside)
-        moved = done.promoted + done.set_aside
-        if (moved and not was_expected) or (done.next_due_ms >= 0 and needs_polling):
+        if promotion.set_aside:
+            self.set_aside += promotion.set_aside
+            log.error("%d delayed members were no jobs and are in the dead letters now", promotion.set_aside)
+        moved = promotion.promoted + promotion.set_aside
+        if (moved and not was_expected) or (promotion.next_due_ms >= 0 and needs_polling):
             self._alert_until = now + ALERT_FOR_S
-        if moved and done.next_due_ms == 0:  # the batch was full, by its jobs or by its bytes
+        if moved and promotion.next_due_ms == 0:  # the batch was full, by its jobs or by its bytes
             return 0.0
-        if done.next_due_ms > 0:  # if it is 0, what is due was refused: that can wait
+        if promotion.next_due_ms > 0:  # if it is 0, what is due was refused: that can wait
             # A message may have announced a sooner one meanwhile.
-            self._next_due = min(self._next_due, clock.monotonic() + done.next_due_ms / 1000)
+            self._next_due = min(self._next_due, clock.monotonic() + promotion.next_due_ms / 1000)
         if clock.monotonic() < self._alert_until:
             return min(ALERT_EVERY_S, self._every_s)
-        return min(self._every_s, self._rest_s) if done.next_due_ms >= 0 else self._rest_s
+        return min(self._every_s, self._rest_s) if promotion.next_due_ms >= 0 else self._rest_s
 
-    async def _record_tick(self, record: Callable[[Record], None], done: Promotion) -> None:
+    async def _record_tick(self, record: Callable[[Record], None], promotion: Promotion) -> None:
         """Records the metric. Only this asks Redis how many jobs are delayed."""
         depth, lag_ms = await self._broker.count_delayed()
-        record(PromoterTick(done.promoted, depth, lag_ms))
+        record(PromoterTick(promotion.promoted, depth, lag_ms))

@@ -20,8 +20,8 @@ MIN_CHECK_INTERVAL_S = 0.02
 
 
 class QueueWatch:
-    """subscribe() before each renewal, note_queue_flags() with what it found; each message makes it look -> on_pause(),
-    on_cancellations().
+    """subscribe() before each renewal, handle_queue_flags() with what it found; each message makes it look ->
+    on_pause(), on_cancellations().
 
     It lives in the loop of the broker, which is the heartbeat's.
     """
@@ -45,13 +45,13 @@ class QueueWatch:
         """Subscribes, once for each socket. What is asked behind it misses no message."""
         await self._broker.subscribe_to_pause_and_cancel(self._start_check)
 
-    def note_queue_flags(self, flags: QueueFlags) -> None:
+    def handle_queue_flags(self, flags: QueueFlags) -> None:
         """Passes on what a renewal found. Notes about cancelled jobs, or that there are none any more, are read."""
-        self._pass_on_pause(flags)
+        self._call_on_pause_if_changed(flags)
         if flags.has_cancellations or self._has_cancellations:
             self._start_check()
 
-    def _pass_on_pause(self, flags: QueueFlags) -> None:
+    def _call_on_pause_if_changed(self, flags: QueueFlags) -> None:
         if flags.is_paused != self._was_paused:  # each call wakes the worker's loop
             self._was_paused = flags.is_paused
             self._on_pause(flags.is_paused)
@@ -76,7 +76,7 @@ class QueueWatch:
 
     async def _check_pause_and_cancellations(self) -> None:
         flags = await self._broker.read_queue_flags()
-        self._pass_on_pause(flags)
+        self._call_on_pause_if_changed(flags)
         if flags.has_cancellations:
             found = await self._broker.read_cancellations()
         elif self._has_cancellations:

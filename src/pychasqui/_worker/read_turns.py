@@ -49,7 +49,7 @@ class ReadTurns:
     def are_shared(self) -> bool:
         return self._living_workers.living > MAX_WAITING_READERS
 
-    def block_ms(self) -> int | None:
+    def choose_block_ms(self) -> int | None:
         """Returns how long the next read waits at the server; None: it does not."""
         if not self.are_shared:
             return self._block_ms
@@ -58,7 +58,7 @@ class ReadTurns:
             return min(self._block_ms, int(1000 * (self._waits_until - now)) + 1)
         return None
 
-    async def pause_s(self) -> float:
+    async def choose_pause_s(self) -> float:
         """Returns how long to pause before the next read; 0 if that read waits at the server.
 
         It is drawn whose turn begins, with the chance that lets as many begin as end if MAX_WAITING_READERS wait.
@@ -80,7 +80,7 @@ class ReadTurns:
         self._heard_at = clock.monotonic()
         self._on_backlog()
 
-    async def publish_backlog(self) -> None:
+    async def publish_backlog_if_any(self) -> None:
         """Publishes that jobs are left, if there are some and no worker has done so a moment ago."""
         if clock.monotonic() < self._heard_at + MESSAGES_APART_S:
             return

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from .._core.limits import READ_BATCH, REGROUP_S
 from .._redis.broker import Broker
 from .._redis.error_actions import ErrorAction, action_for
-from .._redis.reading import Reading, ReadRequest
+from .._redis.reading import ReadInFlight, ReadRequest
 from .._redis.replies import ClaimedEntry, Entry
 from .._redis.socket import ReplyTooLarge
 from ..errors import CommandTimeout, ConnectionLost, RedisTrouble
@@ -97,7 +97,7 @@ class Reader(Service):
             except (RedisTrouble, TimeoutError):
                 break
             await asyncio.wait({self._task}, timeout=UNBLOCK_EVERY_S)
-        await self.end(patience_s=0)
+        await self.end(timeout_s=0)
 
     def set_paused(self, is_paused: bool) -> None:
         """Stops reading while the queue is paused, and ends a read that waits for entries."""
@@ -105,13 +105,13 @@ class Reader(Service):
             return
         if is_paused:
             self._is_paused.set()
-            self._unblocking = asyncio.ensure_future(self._unblock_until_it_ends())
+            self._unblocking = asyncio.ensure_future(self._unblock_read_until_it_ends())
         else:
             self._is_paused.clear()
         log.info("the queue is %s for worker %s", "paused" if is_paused else "resumed", self._consumer)
         self.wake()
 
-    async def _unblock_until_it_ends(self) -> None:
+    async def _unblock_read_until_it_ends(self) -> None:
         """Unblocks more than once, because a read may reach the server after the first CLIENT UNBLOCK."""
         give_up_at = monotonic() + UNBLOCK_FOR_S
         while self._is_paused.is_set and self._intake.is_expecting and monotonic() < give_up_at:
@@ -127,7 +127,7 @@ class Reader(Service):
 
     async def _wait_while_paused(self) -> None:
         """Hands unstarted jobs back, and waits until the queue is resumed."""
-        await self._releaser.release_unstarted()
+        await self._releaser.release_unstarted_jobs()
         while self._is_paused.is_set and not self._is_stopping:
             await self._sleep()
 
@@ -137,7 +137,7 @@ class Reader(Service):
         while self._lease.is_over and not self._is_stopping:
             if monotonic() >= hand_back_at:
                 hand_back_at = float("inf")
-                await self._releaser.release_unstarted()
+                await self._releaser.release_unstarted_jobs()
                 await self._pending.release_orphans()
             await self._sleep(REGROUP_S)
 
@@ -160,10 +160,10 @@ class Reader(Service):
             # also while all lanes are busy: it may wait for longer than they are.
             count = room.entries if has_backlog else min(room.entries, max(1, room.free_lanes))
             try:
-                if self._pending.may_exist and await self._pending.take_in_pending(count):
+                if self._pending.may_exist and await self._pending.adopt_or_claim_pending(count):
                     continue
                 had_backlog = has_backlog
-                block_ms = None if had_backlog else self._turns.block_ms()
+                block_ms = None if had_backlog else self._turns.choose_block_ms()
                 is_look = block_ms is None and not had_backlog
                 came, has_backlog = await self._read_batches(count, block_ms, is_look=is_look)
             except RedisTrouble as error:
@@ -172,33 +172,33 @@ class Reader(Service):
             if came:
                 was_empty = False
                 if has_backlog and not had_backlog and self._turns.are_shared:
-                    await self._turns.publish_backlog()
+                    await self._turns.publish_backlog_if_any()
                 continue
             if not was_empty:
                 was_empty = True
                 self._drained.send()
-            if pause_s := await self._turns.pause_s():
+            if pause_s := await self._turns.choose_pause_s():
                 await self._sleep(pause_s)
 
     async def _wait_for_room(self) -> PrefetchRoom:
         """Returns once there is room for entries, or something else is to be done."""
         while True:
-            room = self._prefetch.room()
+            room = self._prefetch.measure_room()
             self._awaits_settling = room.awaits_settling
             if room.is_open or self._is_stopping or self._is_paused.is_set or self._lease.is_over:
                 return room
             slept_from = monotonic()
             await self._sleep(STALE_S)
             if monotonic() - slept_from >= STALE_S and not self._is_stopping:
-                await self._release_surplus()
+                await self._release_surplus_jobs()
 
     def _wake_if_awaiting_settling(self) -> None:
         if self._awaits_settling:
             self.wake()
 
-    async def _release_surplus(self) -> None:
+    async def _release_surplus_jobs(self) -> None:
         """Hands back jobs that wait here for too long because the handler has become slower."""
-        await self._releaser.release_unstarted(keep=self._prefetch.count_to_keep())
+        await self._releaser.release_unstarted_jobs(kept_count=self._prefetch.max_unstarted_to_keep())
 
     async def _read_batches(self, count: int, block_ms: int | None, *, is_look: bool) -> tuple[int, bool]:
         """One read, and more of them for as long as each is full and there is room for another.
@@ -216,7 +216,7 @@ class Reader(Service):
                         return len(claimed), True
                     if block_ms is None:
                         return 0, False
-                count = min(count, self._prefetch.count_within_bytes())
+                count = min(count, self._prefetch.count_that_fits_in_bytes_left())
             reading = await self._send_read(count, block_ms)
             while True:
                 entries = await reading
@@ -225,20 +225,20 @@ class Reader(Service):
                 if was_idle and not came and monotonic() - asked_at > IDLE_S:
                     self._prefetch.forget_pace()
                 came += len(entries)
-                self._prefetch.measure_entries(len(entries), reading.reply_bytes)
+                self._prefetch.record_entry_sizes(len(entries), reading.reply_bytes)
                 if is_full := len(entries) == count:
-                    self._batch_sizes.ask_if_due(self._helper)
+                    self._batch_sizes.request_client_count_if_due(self._helper)
                 if reading.was_small:  # the intake has them already
                     return came, is_full
-                count = self._room_behind(len(entries)) if is_full else 0
+                count = self._count_to_read_behind(len(entries)) if is_full else 0
                 if count:  # hot: the server fetches the next batch while this one is decoded and run
                     reading = await self._send_read(count, None)
                 await self._take_in(entries)
                 if not count:
                     return came, is_full
 
-    def _send_read(self, count: int, block_ms: int | None) -> Awaitable[Reading]:
-        small = min(max(count, self._batch_sizes.worth_reading), READ_BATCH)
+    def _send_read(self, count: int, block_ms: int | None) -> Awaitable[ReadInFlight]:
+        small = min(max(count, self._batch_sizes.min_entries_worth_reading), READ_BATCH)
         # hot: the intake takes a small batch as soon as its reply is read; a job that is alone waits for nothing else
         request = ReadRequest(count, block_ms, self._max_reply_bytes, self._intake.put_new_entries_and_start, small)
         return self._broker.read(self._group, self._consumer, request)
@@ -260,13 +260,13 @@ class Reader(Service):
         await asyncio.sleep(0)  # the lanes start some of them first, which leaves room
         return claimed
 
-    def _room_behind(self, coming: int) -> int:
+    def _count_to_read_behind(self, coming: int) -> int:
         """How many entries to ask for behind those that have just come; 0 if something else is to be done first."""
         if self._is_stopping or self._is_paused.is_set or self._intake.has_adopted or self._pending.may_exist:
             return 0
         if not self._broker.is_connected:
             return 0
-        return self._prefetch.room_behind(coming)
+        return self._prefetch.count_to_read_behind(coming)
 
     async def _recover_from_error(self, error: RedisTrouble) -> None:
         """Waits, or does what the error asks for; the loop then reads again."""
@@ -278,8 +278,8 @@ class Reader(Service):
             log.info(
                 "worker %s reads fewer at a time, because jobs are larger than expected: %s", self._consumer, error
             )
-            self._prefetch.expect_large_entries()
-        pause_s = self._outage.pause_after(error)
+            self._prefetch.assume_large_entries()
+        pause_s = self._outage.pause_s_after(error)
         if isinstance(error, (ConnectionLost, CommandTimeout)):
             self._may_have_orphans.set()
         if not self._is_stopping:

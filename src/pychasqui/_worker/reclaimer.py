@@ -74,9 +74,9 @@ class Reclaimer(Service):
         self._full_scan_at = clock.monotonic()  # when this worker looks at everything, among many
         self._sweep_at = clock.monotonic() + SWEEP_S
         self._has_ended_leases = False  # by a renewal, since the last look at them
-        shared.ended_leases.listen(self._note_ended_leases)
+        shared.ended_leases.listen(self._request_scan_for_ended_leases)
 
-    def _note_ended_leases(self) -> None:
+    def _request_scan_for_ended_leases(self) -> None:
         if self._is_one_of_many:
             self._has_ended_leases = True
             self.wake()
@@ -115,10 +115,10 @@ class Reclaimer(Service):
         elif has_ended_leases or now >= self._next_suspect_at:
             now_ms = await self._broker.now_ms()
             leases = await self._broker.read_ended_leases(self._group, now_ms)
-            self._judge_consumers(set(leases), leases, now_ms)
+            self._find_claimable_consumers(set(leases), leases, now_ms)
         while self._claimable_consumers and (room := self._prefetch.room_for_claims()) > 0:
             with self._intake.expecting_entries():
-                self._intake.put_claimed_entries(await self.claim(room, self._prefetch.byte_bounds()))
+                self._intake.put_claimed_entries(await self.claim_entries(room, self._prefetch.byte_bounds()))
 
     async def _scan_all_consumers(self) -> None:
         self._next_suspect_s = float("inf")
@@ -133,18 +133,20 @@ class Reclaimer(Service):
             self._sweep_at = clock.monotonic() + self._living_workers.scale_pause_by_workers(SWEEP_S, MAX_FULL_SCANNERS)
             await self._recovery.shorten_impossible_leases(self._broker)
         now_ms = await self._broker.now_ms()
-        self._judge_consumers(
+        self._find_claimable_consumers(
             leases.keys() | holders.keys() if sweeps or self._suspects else set(holders), leases, now_ms
         )
         if holders.keys() - leases.keys():
             self._claimable_consumers[CONSUMERS_WITHOUT_LEASE] = None
 
-    def _judge_consumers(self, watched: set[bytes], leases: Mapping[bytes, float], now_ms: int) -> None:
-        watched = self._consumers_to_judge(watched, leases, now_ms)
-        self._suspects = suspects_by_expired_lease(watched, leases, now_ms, self._suspects, clock.monotonic())
-        self._judge_suspects(now_ms)
+    def _find_claimable_consumers(self, watched: set[bytes], leases: Mapping[bytes, float], now_ms: int) -> None:
+        watched = self._consumers_that_may_be_dead(watched, leases, now_ms)
+        self._suspects = find_suspects_by_expired_lease(watched, leases, now_ms, self._suspects, clock.monotonic())
+        self._mark_dead_suspects_as_claimable(now_ms)
 
-    def _consumers_to_judge(self, watched: set[bytes], leases: Mapping[bytes, float], now_ms: int) -> set[bytes]:
+    def _consumers_that_may_be_dead(
+        self, watched: set[bytes], leases: Mapping[bytes, float], now_ms: int
+    ) -> set[bytes]:
         """All but this worker, which lives; only those that have left, while leases do not show which workers live."""
         me = self._consumer.encode()
         if self._leases_can_be_trusted(leases.get(me, now_ms), now_ms):
@@ -159,7 +161,7 @@ class Reclaimer(Service):
         is_calm = clock.lease_clock() >= self._lease.troubled_at + self._lease_s + LONGEST_PAUSE_S
         return is_calm and own_lease >= now_ms  # if not even our own could be renewed, Redis takes no writes
 
-    def _judge_suspects(self, now_ms: int) -> None:
+    def _mark_dead_suspects_as_claimable(self, now_ms: int) -> None:
         """Notes whose entries can be taken.
 
         A worker that lives renews within half a lease, also if the server's clock has jumped. One that has lost its
@@ -176,11 +178,11 @@ class Reclaimer(Service):
         self._next_suspect_at = now + self._next_suspect_s
 
     @property
-    def has_work(self) -> bool:
+    def has_claimable_entries(self) -> bool:
         """Whether a consumer has left entries behind that are not all taken yet."""
         return bool(self._claimable_consumers)
 
-    async def claim(self, count: int, bounds: ByteBounds) -> list[ClaimedEntry]:
+    async def claim_entries(self, count: int, bounds: ByteBounds) -> list[ClaimedEntry]:
         """Claims up to `count` entries of the first dead consumer. The reader calls it, too, before it reads."""
         consumer, lease = next(iter(self._claimable_consumers.items()))
         count = min(count, PAGE)
@@ -204,7 +206,7 @@ class Reclaimer(Service):
         return taken
 
 
-def suspects_by_expired_lease(
+def find_suspects_by_expired_lease(
     consumers: Iterable[bytes],
     leases: Mapping[bytes, float],
     now_ms: int,

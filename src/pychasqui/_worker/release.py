@@ -31,9 +31,9 @@ class Releaser:
         self._may_have_orphans = shared.may_have_orphans
         self._lanes = lanes
 
-    async def release_unstarted(self, keep: int = 0) -> None:
-        """Releases all but the first `keep` jobs that wait for a lane."""
-        jobs = self._lanes.take_unstarted(keep)
+    async def release_unstarted_jobs(self, kept_count: int = 0) -> None:
+        """Releases all but the first `kept_count` jobs that wait for a lane."""
+        jobs = self._lanes.take_out_unstarted_jobs(kept_count)
         self.being_released = {job.entry_id for job in jobs}
         try:
             await release_jobs(jobs, partial(self._broker.release_entries, self._group, self._consumer))

@@ -54,11 +54,11 @@ class RunWatch:
         self._find_task = find_task
         self._timer: asyncio.TimerHandle | None = None
         self._is_running = False
-        stops.expected_sooner.listen(self._bring_check_forward)
+        stops.expected_sooner.listen(self._check_earlier_for_shorter_timeout)
 
     def start(self) -> None:
         self._is_running = True
-        self._bring_check_forward()
+        self._check_earlier_for_shorter_timeout()
 
     def stop(self) -> None:
         self._is_running = False
@@ -66,12 +66,14 @@ class RunWatch:
             self._timer.cancel()
             self._timer = None
 
-    def stop_cancelled_runs(self, found: Cancellations) -> None:
+    def stop_cancelled_runs(self, cancellations: Cancellations) -> None:
         """Stops the jobs of these notes that are here. The decoder sees those that come later."""
-        self._stops.set_cancellations(found)
-        if not found or not self._is_running:
+        self._stops.set_cancellations(cancellations)
+        if not cancellations or not self._is_running:
             return
-        waiting = self._holdings.remove_waiting(lambda job: job.is_decoded and found.includes_job(job.entry_id, job.id))
+        waiting = self._holdings.take_out_waiting_jobs(
+            lambda job: job.is_decoded and cancellations.includes_job(job.entry_id, job.id)
+        )
         for job in waiting:
             self._on_unstarted(job)
         if waiting:
@@ -80,7 +82,7 @@ class RunWatch:
             self._timer.cancel()
         self._stop_overdue_runs()
 
-    def _bring_check_forward(self) -> None:
+    def _check_earlier_for_shorter_timeout(self) -> None:
         """A timeout is known that is shorter than those before it."""
         if self._is_running and self._stops.shortest_s < float("inf"):
             self._schedule_check(max(self._stops.shortest_s, MAX_LATENESS_S))
@@ -126,9 +128,9 @@ class RunWatch:
         if stop.cancellations < MAX_CANCELLATIONS:
             if task is not None:
                 task.cancel()
-            stop.note_cancellation(now + CANCELLATIONS_APART_S)
+            stop.count_cancellation(now + CANCELLATIONS_APART_S)
             return
-        stop.note_logged()
+        stop.mark_as_logged()
         ran_s, job = now - stop.job.started_at, stop.job
         if task is None:
             why = "it runs in a thread, which cannot be stopped; it can look at job.is_cancelled"

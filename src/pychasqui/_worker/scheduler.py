@@ -66,29 +66,29 @@ class SchedulerService(LeaderService):
         self._grace_ms = max(GRACE_MS, int(3000 * tick_s))
         self.missed = 0  # how often a repeatable was found that had not been fired in time
 
-    async def _release_lead(self) -> None:
+    async def _release_leader_lease(self) -> None:
         await self._repeats.release_scheduler_lease(self._holder)
 
     async def _subscribe(self) -> bool:
-        return await self._repeats.subscribe_to_due(self.wake_when_due)
+        return await self._repeats.subscribe_to_due(self.handle_due_hint)
 
     async def _tick(self, *, needs_polling: bool) -> float:
         self._next_due = float("inf")
         asked_at = clock.monotonic()
         due = await self._repeats.list_due(self._holder, self._lease_ms, self._batch)
-        self._note_leader(due.other)
+        self._update_leader(due.other)
         if due.other is not None:
             return self._standby_pause_s(due.next_due_ms, self._tick_s)
         soonest, has_moved = float("inf"), False
-        for fires in batch_fires(self._plan_due_specs(due)):
+        for fires in batch_fires(self._plan_due_fires(due)):
             if fires is None:
                 await asyncio.sleep(0)
             elif isinstance(fires, tuple):
-                await self._bury(*fires, due.now_ms)
+                await self._bury_repeatable(*fires, due.now_ms)
             else:
                 moved = await self._repeats.fire(fires)
                 has_moved = has_moved or any(moved)
-                self._record_fires(fires, moved)
+                self._record_added_jobs(fires, moved)
                 soonest = min([soonest, *(one.next_ms for one in fires if one.next_ms is not None)])
         if due.next_due_ms >= 0:
             soonest = min(soonest, due.now_ms + due.next_due_ms)
@@ -99,16 +99,16 @@ class SchedulerService(LeaderService):
         self._next_due = min(self._next_due, next_due)
         return self._tick_s
 
-    def _plan_due_specs(self, due: DueRepeatables) -> Iterator[FireDecision | tuple[DueSpec, str]]:
+    def _plan_due_fires(self, due: DueRepeatables) -> Iterator[FireDecision | tuple[DueSpec, str]]:
         """What to do about each; for one that cannot be fired, what is wrong with it."""
         for one in due.specs:
             try:
-                yield from _plan_spec(one, due.now_ms, self._grace_ms, self._count_missed_fire)
+                yield from _plan_fires_of_spec(one, due.now_ms, self._grace_ms, self._count_missed_fire)
             except DecodeError as error:
                 yield (one, f"repeatable {one.key[:200]!r}: {error}"[:500])
 
-    def _record_fires(self, fires: list[FireDecision], moved: list[bool]) -> None:
-        for one, was_fired in zip(fires, moved, strict=True):
+    def _record_added_jobs(self, fires: list[FireDecision], were_fired: list[bool]) -> None:
+        for one, was_fired in zip(fires, were_fired, strict=True):
             if not was_fired:
                 log.debug("repeatable %.200r is not what was decided about any more: it is not fired", one.due.key)
             elif one.envelopes and self._record is not None:
@@ -117,7 +117,7 @@ class SchedulerService(LeaderService):
     def _count_missed_fire(self) -> None:
         self.missed += 1
 
-    async def _bury(self, due: DueSpec, detail: str, now_ms: int) -> None:
+    async def _bury_repeatable(self, due: DueSpec, detail: str, now_ms: int) -> None:
         refusal = await self._repeats.bury_repeatable(due, detail, now_ms)
         if refusal:
             log.error("a repeatable cannot be fired, nor be a dead letter (%.200r): %.300r", refusal, detail)
@@ -126,7 +126,9 @@ class SchedulerService(LeaderService):
             log.error("a repeatable cannot be fired and is in the dead letters now: %.300r", detail)
 
 
-def _plan_spec(due: DueSpec, now_ms: int, grace_ms: int, on_missed: Callable[[], None]) -> Iterator[FireDecision]:
+def _plan_fires_of_spec(
+    due: DueSpec, now_ms: int, grace_ms: int, on_missed: Callable[[], None]
+) -> Iterator[FireDecision]:
     """What to fire: one decision, or several that follow each other if it has many jobs or large ones.
 
     What is in time may as well follow in the next tick; of what was missed, the policy would then begin from the start.
@@ -164,10 +166,10 @@ def _plan_spec(due: DueSpec, now_ms: int, grace_ms: int, on_missed: Callable[[],
         due = due._replace(score=plan.next_ms)
         plan = plan_fires(spec, due.score, fired=due.fired + caught_up, now_ms=now_ms, caught_up=caught_up)
     if plan.has_missed:
-        _log_missed(due.key, score_ms, caught_up, plan.given_up)
+        _log_missed_fires(due.key, score_ms, caught_up, plan.given_up)
 
 
-def _log_missed(key: str, score_ms: int, caught_up: int, given_up: int) -> None:
+def _log_missed_fires(key: str, score_ms: int, caught_up: int, given_up: int) -> None:
     log.warning("repeatable %.200r was not fired in time at %d, its policy makes up for %d", key, score_ms, caught_up)
     if given_up:
         log.warning(

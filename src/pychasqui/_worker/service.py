@@ -26,12 +26,12 @@ class Service:
         if sleeper is not None and not sleeper.done():
             sleeper.set_result(None)
 
-    async def end(self, patience_s: float) -> None:
-        """Waits until the loop ends by itself, and cancels it after `patience_s`."""
+    async def end(self, timeout_s: float) -> None:
+        """Waits until the loop ends by itself, and cancels it after `timeout_s`."""
         self._is_stopping = True
         self.wake()
         if self._task is not None:
-            await asyncio.wait({self._task}, timeout=patience_s)
+            await asyncio.wait({self._task}, timeout=timeout_s)
             self._task.cancel()
             await asyncio.wait({self._task})
 

@@ -37,7 +37,7 @@ class Lease:
     def renew(self, until: float) -> None:
         self.until = until
 
-    def begin_again(self, until: float) -> None:
+    def renew_after_lapse(self, until: float) -> None:
         """Renews a lease that was over."""
         self.until = until
         self.lapses += 1
@@ -56,10 +56,10 @@ class Holdings:
         self.moving = threading.Lock()  # while a thread moves a job to the next of these, or a job leaves the inbox
         self.unsettled = UnsettledOutcomes(consumer)
 
-    def remove_waiting(self, is_wanted: Callable[[Delivery], bool]) -> list[Delivery]:
+    def take_out_waiting_jobs(self, should_take: Callable[[Delivery], bool]) -> list[Delivery]:
         """Takes those jobs out of the inbox."""
         with self.moving:
-            taken = [job for job in self.inbox if is_wanted(job)]
+            taken = [job for job in self.inbox if should_take(job)]
             for job in taken:
                 self.inbox.remove(job)  # one by one: the heartbeat's thread must see the others all the time
         return taken

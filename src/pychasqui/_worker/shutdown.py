@@ -11,7 +11,7 @@ from typing import Any
 
 from .._core.delivery import Delivery
 from ..errors import CommandTimeout, ConnectionLost, RedisTrouble
-from .drain_log import describe_fate_of_coroutines, describe_fate_of_threads, log_jobs_cut_off, log_running_jobs
+from .drain_log import describe_fate_of_coroutines, describe_fate_of_threads, log_drain_start, log_jobs_cut_off
 from .release import release_jobs
 from .task_ends import CLEANUP_S
 from .wiring import Components
@@ -36,22 +36,22 @@ class Shutdown:
     async def run(self) -> None:
         parts = self.components
         parts.shared.is_closing.set()
-        await parts.reclaimer.end(patience_s=0)
+        await parts.reclaimer.end(timeout_s=0)
         await parts.reader.stop_reading()  # before the rest, so that nothing new comes in
-        await self._release_unfinished(parts.lanes.take_unstarted())
+        await self._release_unfinished(parts.lanes.take_out_unstarted_jobs())
         await self._drain()
         cut_off = await parts.lanes.stop(self.hurried)
         if parts.event_writer is not None:
-            await parts.event_writer.end(patience_s=CLOSING_S)
-        await parts.acker.end(patience_s=SETTLE_S)  # after the lanes, so that all that has ended is settled
-        await parts.promoter.end(patience_s=CLOSING_S)
-        await parts.scheduler.end(patience_s=CLOSING_S)
+            await parts.event_writer.end(timeout_s=CLOSING_S)
+        await parts.acker.end(timeout_s=SETTLE_S)  # after the lanes, so that all that has ended is settled
+        await parts.promoter.end(timeout_s=CLOSING_S)
+        await parts.scheduler.end(timeout_s=CLOSING_S)
         # What cannot be cut off (a thread, a handler that will not be cancelled) stays ours until the lease ends.
         runs_on = parts.lanes.has_uncancelled_handler or (cut_off and parts.threads is not None)
         if not runs_on:
             await self._release_unfinished(cut_off)
         # After everything that held a lease, before its name goes.
-        await parts.heartbeat.stop(patience_s=CLOSING_S)
+        await parts.heartbeat.stop(timeout_s=CLOSING_S)
         if not runs_on:
             await self._leave_group()
 
@@ -59,7 +59,7 @@ class Shutdown:
         """Let what is held finish, until the deadline or a second signal."""
         parts, deadline_s = self.components, self.deadline_s()
         consumer, holdings = parts.shared.consumer, parts.shared.holdings
-        log_running_jobs(
+        log_drain_start(
             consumer,
             holdings.running_jobs(),
             stopped_by=self.stopped_by,
@@ -77,13 +77,15 @@ class Shutdown:
             if parts.threads is None
             else describe_fate_of_threads(self.lease_ms / 1000)
         )
-        log_jobs_cut_off(consumer, holdings.running_jobs(), why=why, fate=fate)
+        log_jobs_cut_off(consumer, holdings.running_jobs(), reason=why, fate=fate)
 
     async def _release_unfinished(self, jobs: list[Delivery]) -> None:
         """Hands jobs back, so that other workers run them at once and without using up an attempt."""
         shared, broker = self.components.shared, self.components.broker
         try:
-            await release_jobs(jobs, partial(_retry_command, broker.release_entries, shared.group, shared.consumer))
+            await release_jobs(
+                jobs, partial(_retry_shutdown_command, broker.release_entries, shared.group, shared.consumer)
+            )
         except (RedisTrouble, TimeoutError) as error:
             log.warning("%d jobs of %s run again when its lease ends: %r", len(jobs), shared.consumer, error)
         else:
@@ -93,12 +95,12 @@ class Shutdown:
     async def _leave_group(self) -> None:
         shared, broker = self.components.shared, self.components.broker
         try:
-            await _retry_command(broker.leave_group, shared.group, shared.consumer)
+            await _retry_shutdown_command(broker.leave_group, shared.group, shared.consumer)
         except (RedisTrouble, TimeoutError) as error:
             log.info("worker %s leaves its name in the group: %r", shared.consumer, error)
 
 
-async def _retry_command(command: Callable[..., Awaitable[Any]], *arguments: object) -> None:
+async def _retry_shutdown_command(command: Callable[..., Awaitable[Any]], *arguments: object) -> None:
     """Retries a shutdown command for up to CLOSING_S; all of them are idempotent."""
     async with asyncio.timeout(CLOSING_S):
         while True:

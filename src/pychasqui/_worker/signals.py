@@ -91,7 +91,7 @@ class _Forking(threading.local):
 _forking = _Forking()
 
 
-def _restore_in_child() -> None:
+def _restore_signals_in_child() -> None:
     """Runs in a forked child, whose signals are not for the parent's workers."""
     for catcher in _catchers.values():
         catcher.restore()
@@ -101,5 +101,7 @@ def _restore_in_child() -> None:
 
 if hasattr(os, "register_at_fork"):  # not on Windows, where nothing is forked
     os.register_at_fork(
-        before=_forking.block_signals, after_in_parent=_forking.unblock_signals, after_in_child=_restore_in_child
+        before=_forking.block_signals,
+        after_in_parent=_forking.unblock_signals,
+        after_in_child=_restore_signals_in_child,
     )

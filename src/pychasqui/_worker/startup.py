@@ -44,7 +44,7 @@ class Startup:
         try:
             await self._start_parts()
         except BaseException:  # also if it is cancelled, because the worker is closed meanwhile
-            await self._give_up_name_and_group()
+            await self._release_name_and_leave_group()
             raise
 
     async def _start_parts(self) -> None:
@@ -52,7 +52,9 @@ class Startup:
         await self._claim_name()  # before anything is written under it
         await self._ensure_group()
         await self._check_server_risks()
-        await self._count_earlier_deliveries()  # before anything is read: what is pending now is of an earlier run
+        await (
+            self._count_deliveries_of_earlier_worker()
+        )  # before anything is read: what is pending now is of an earlier run
         await components.heartbeat.start()  # before anything is read: a worker that holds entries is known to live
         await self._confirm_name()
         keep_freed_memory()
@@ -85,14 +87,14 @@ class Startup:
             await asyncio.sleep(min(left_ms / 1000 + 0.001, NAME_LOOK_S))
             lease, left_ms = await self._try_claim_name()
             if lease > first:
-                raise self._name_in_use_error()
+                raise self._make_name_in_use_error()
 
     async def _confirm_name(self) -> None:
         """If the start took longer than a lease, another may have claimed the name before this one's lease began."""
-        if (await self._try_claim_name(confirms=True)).left_ms > 0:
-            raise self._name_in_use_error()
+        if (await self._try_claim_name(is_confirmation=True)).left_ms > 0:
+            raise self._make_name_in_use_error()
 
-    async def _give_up_name_and_group(self) -> None:
+    async def _release_name_and_leave_group(self) -> None:
         """Leaves the group after a start that did not come to its end, if the claim of the name is this worker's.
 
         The claim is sent once more to find out, since its first answer may be lost. That renews it: nobody else gets
@@ -108,12 +110,12 @@ class Startup:
                 if claim.left_ms == 0:
                     await self._broker.leave_group(*me)
 
-    async def _try_claim_name(self, *, confirms: bool = False) -> OtherClaim:
+    async def _try_claim_name(self, *, is_confirmation: bool = False) -> OtherClaim:
         """Claims the name, unless it is another's."""
-        claim = partial(self._broker.claim_name, confirms=confirms)
+        claim = partial(self._broker.claim_name, is_confirmation=is_confirmation)
         return await self._retry_until_answered(claim, self._group, self._consumer, self._token, self._config.lease_ms)
 
-    def _name_in_use_error(self) -> ConsumerInUse:
+    def _make_name_in_use_error(self) -> ConsumerInUse:
         return ConsumerInUse(
             f"consumer_id {self._consumer!r} is in use by another living worker of queue "
             f"{self._config.queue_name!r} and group {self._group!r}: give each process one of its own"
@@ -136,7 +138,7 @@ class Startup:
         if holes := self._broker.known_vulnerability():
             log.warning("%s: %s", self._connector, holes)
 
-    async def _count_earlier_deliveries(self) -> None:
+    async def _count_deliveries_of_earlier_worker(self) -> None:
         """Counts one more delivery of what an earlier worker of this name held, because it may have run it.
 
         The reader then finds it as orphans, like all that is pending for this worker without its knowledge.
@@ -155,16 +157,16 @@ class Startup:
             if action_for(error) is not ErrorAction.NO_GROUP:  # without a group nothing is pending; it is made again
                 raise
 
-    async def _retry_until_answered(self, ask: Callable[..., Awaitable[T]], *arguments: object) -> T:
+    async def _retry_until_answered(self, call: Callable[..., Awaitable[T]], *arguments: object) -> T:
         """Retries while Redis is unreachable; raises permanent errors."""
         outage = Outage(f"worker {self._consumer} waits for Redis", f"worker {self._consumer} has found Redis")
         while True:
             try:
-                reply = await ask(*arguments)
+                reply = await call(*arguments)
             except RedisTrouble as error:
                 if action_for(error) in (ErrorAction.FATAL, ErrorAction.REAUTHENTICATE, ErrorAction.NO_GROUP):
                     raise
-                await asyncio.sleep(outage.pause_after(error))
+                await asyncio.sleep(outage.pause_s_after(error))
             else:
                 outage.end()
                 return reply

@@ -11,17 +11,17 @@ LAST_CLEANUP_S = 0.5
 
 
 async def cancel_tasks(
-    tasks: Collection[asyncio.Task[Any]], patience_s: float, hurried: asyncio.Event | None = None
+    tasks: Collection[asyncio.Task[Any]], timeout_s: float, stop_waiting: asyncio.Event | None = None
 ) -> None:
-    """Cancel them and wait until all have ended, but no longer than that; not at all once `hurried` is set."""
+    """Cancel them and wait until all have ended, but no longer than that; not at all once `stop_waiting` is set."""
     for task in tasks:
         task.cancel()
     if not tasks:
         return
     waits: set[asyncio.Task[Any]] = {asyncio.ensure_future(asyncio.wait(tasks))}
-    if hurried is not None:
-        waits.add(asyncio.ensure_future(hurried.wait()))
-    await asyncio.wait(waits, timeout=patience_s, return_when=asyncio.FIRST_COMPLETED)
+    if stop_waiting is not None:
+        waits.add(asyncio.ensure_future(stop_waiting.wait()))
+    await asyncio.wait(waits, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
     for wait in waits:
         wait.cancel()
     await asyncio.wait(waits)

@@ -35,7 +35,7 @@ _DROPPED = object()  # the outcome of a job that does not run: it is settled alr
 
 
 class ThreadLanes:
-    """As Lanes: start() -> jobs are offered and run -> take_unstarted(), wait_until_all_ran() -> stop(), close()."""
+    """As Lanes: start() -> jobs are run -> take_out_unstarted_jobs(), wait_until_all_ran() -> stop(), close()."""
 
     def __init__(
         self,
@@ -78,15 +78,15 @@ class ThreadLanes:
 
     # The inbox, as the event loop sees it ---------------------------------------------------------------------------
 
-    def offer(self, jobs: list[Delivery]) -> None:
+    def put_and_wake(self, jobs: list[Delivery]) -> None:
         self.put_into_inbox(jobs)
         self.wake()
 
     def put_into_inbox(self, jobs: list[Delivery]) -> None:
-        """offer() in two steps: start_lone_or_wake() or wake() must follow."""
+        """put_and_wake() in two steps: start_lone_job_or_wake() or wake() must follow."""
         self._inbox.extend(jobs)
 
-    def start_lone_or_wake(self) -> None:
+    def start_lone_job_or_wake(self) -> None:
         self.wake()
 
     def wake(self) -> None:
@@ -95,7 +95,7 @@ class ThreadLanes:
         if not waiting:
             return
         if waiting > 1 or self._on_start is not None:
-            self._schedule_delivery()
+            self._schedule_outcome_delivery()
         if not self._threads.is_waking:
             self._threads.wake_one()
         if not self._threads.count:
@@ -138,13 +138,13 @@ class ThreadLanes:
             for job in waiting:
                 self._inbox.remove(job)  # one by one: the heartbeat's thread must see the others all the time
             self._lost_undecoded |= {job.entry_id for job in running if not job.is_decoded and job.entry_id in ids}
-        self._signal_room_or_drained()
+        self._signal_room_and_drained()
         return bool(waiting) or any(job.entry_id in ids for job in running)
 
-    def take_unstarted(self, keep: int = 0) -> list[Delivery]:
-        """Takes all but the first `keep` jobs out of the inbox, so that other workers can run them."""
+    def take_out_unstarted_jobs(self, kept_count: int = 0) -> list[Delivery]:
+        """Takes all but the first `kept_count` jobs out of the inbox, so that other workers can run them."""
         with self._moving:
-            return [self._inbox.pop() for _ in range(len(self._inbox) - keep)][::-1]
+            return [self._inbox.pop() for _ in range(len(self._inbox) - kept_count)][::-1]
 
     # The end --------------------------------------------------------------------------------------------------------
 
@@ -219,7 +219,7 @@ class ThreadLanes:
                     self._wake_loop()
             outcome = self._call_handler(job)
             if type(outcome) is SteppedCoroutine:
-                self._call_in_loop(self._finish_steps(number, job, outcome))
+                self._call_in_loop(self._finish_coroutine_in_loop(number, job, outcome))
                 job = None
             else:
                 job.ended_at = monotonic()
@@ -247,7 +247,7 @@ class ThreadLanes:
     def _wake_loop(self) -> None:
         self._wake_is_due = True
         with suppress(RuntimeError):  # the loop is closed
-            self._loop.call_soon_threadsafe(self._deliver_on_wake)
+            self._loop.call_soon_threadsafe(self._deliver_outcomes_on_wake)
 
     def _call_in_loop(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
         assert self._loop_calls is not None
@@ -266,7 +266,7 @@ class ThreadLanes:
             return False
         return is_to_run
 
-    async def _finish_steps(self, number: int, job: Delivery, steps: SteppedCoroutine) -> None:
+    async def _finish_coroutine_in_loop(self, number: int, job: Delivery, steps: SteppedCoroutine) -> None:
         outcome: Any
         try:
             outcome = await await_rest_of_coroutine(*steps)
@@ -283,16 +283,16 @@ class ThreadLanes:
             self._running[number] = None
         self._deliver_outcomes()
 
-    def _schedule_delivery(self) -> None:
+    def _schedule_outcome_delivery(self) -> None:
         if not self._timer_is_due:
             self._timer_is_due = True
-            self._loop.call_later(GATHER_S, self._deliver_on_timer)
+            self._loop.call_later(GATHER_S, self._deliver_outcomes_on_timer)
 
-    def _deliver_on_timer(self) -> None:
+    def _deliver_outcomes_on_timer(self) -> None:
         self._timer_is_due = False  # before the first look: a job that ends after it wakes the loop
         self._deliver_outcomes()
 
-    def _deliver_on_wake(self) -> None:
+    def _deliver_outcomes_on_wake(self) -> None:
         self._wake_is_due = False
         self._deliver_outcomes()
 
@@ -300,7 +300,7 @@ class ThreadLanes:
         """Hands all gathered outcomes on."""
         ended, has_any = self._ended, bool(self._ended)
         while ended:
-            self._report_started_jobs()
+            self._report_begun_jobs()
             job, outcome = ended[0]
             try:
                 if type(outcome) is _Raised:
@@ -311,19 +311,19 @@ class ThreadLanes:
                 self._on_death("lane", defect)
             ended.popleft()  # not before: the heartbeat's thread must see it in one place or the other
             self.finished += 1
-        self._report_started_jobs()
+        self._report_begun_jobs()
         if has_any:
-            self._signal_room_or_drained()
+            self._signal_room_and_drained()
             if self._inbox:
-                self._schedule_delivery()
+                self._schedule_outcome_delivery()
 
-    def _report_started_jobs(self) -> None:
+    def _report_begun_jobs(self) -> None:
         while self._begun:
             job = self._begun.popleft()
             if self._on_start is not None:
                 self._on_start(job)
 
-    def _signal_room_or_drained(self) -> None:
+    def _signal_room_and_drained(self) -> None:
         if not self._inbox or self.waiting <= self._low_water:
             self._room.send()
         is_drained = not self._inbox and self._started == self.finished

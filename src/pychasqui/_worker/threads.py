@@ -47,12 +47,12 @@ class Threads:
         self._is_closed = True
         while self._parked:
             self._parked.pop().release()
-        atexit.unregister(self._await_running_jobs)
+        atexit.unregister(self._join_threads_at_exit)
         if any(thread.is_alive() for thread in self._threads):
-            atexit.register(self._await_running_jobs)
+            atexit.register(self._join_threads_at_exit)
 
     def _try_start_thread(self) -> bool:
-        # A daemon, so that a worker that was never closed does not keep the process alive; see _await_running_jobs().
+        # A daemon, so that a worker that was never closed does not keep the process alive; see _join_threads_at_exit().
         number = len(self._threads)
         thread = threading.Thread(target=self._run_thread, args=(number,), name=f"chasqui-lane_{number}", daemon=True)
         self._threads.append(thread)
@@ -62,10 +62,10 @@ class Threads:
             self._threads.pop()
             return False
         if number == 0:
-            atexit.register(self._await_running_jobs)
+            atexit.register(self._join_threads_at_exit)
         return True
 
-    def _await_running_jobs(self) -> None:
+    def _join_threads_at_exit(self) -> None:
         """The interpreter exits: let running jobs end first, as non-daemon threads would."""
         self.close()
         for thread in self._threads:

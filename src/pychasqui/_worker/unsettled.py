@@ -84,19 +84,19 @@ class Unsettled(Generic[T]):
             self.waiting += self.refused[:OUTCOME_BATCH]
             del self.refused[:OUTCOME_BATCH]
 
-    def note_answered(self, refused: list[T], refusal: str) -> None:
+    def record_answer(self, refused: list[T], refusal: str) -> None:
         """Notes that Redis has answered for each outcome of a batch; `refused` are no longer in `waiting`."""
         self._outage.end()
         self.is_refused, self._not_before = False, 0.0
         if refused:
-            self._again_at = monotonic() + self._refusals.pause_after(ReplyError(refusal))
+            self._again_at = monotonic() + self._refusals.pause_s_after(ReplyError(refusal))
         elif not self.refused:
             self._refusals.end()
 
-    def note_failed(self, error: RedisTrouble, pause_s: float | None = None) -> None:
+    def record_failure(self, error: RedisTrouble, pause_s: float | None = None) -> None:
         """Notes that Redis has answered for no outcome of a batch; the next attempt follows after a pause."""
         if pause_s is None:
-            pause_s = self._outage.pause_after(error)
+            pause_s = self._outage.pause_s_after(error)
             self.is_refused = action_for(error) is ErrorAction.FATAL
         self._not_before = monotonic() + pause_s
 

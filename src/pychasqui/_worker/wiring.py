@@ -185,7 +185,7 @@ def build_components(
         on_cancelled=failures.finish_cancelled,
     )
     is_plain = not is_async(config.handler)
-    run_handler = _wrap_with_own_job(as_async_handler(config.handler) if is_plain else config.handler, reporter)
+    run_handler = _wrap_to_take_job(as_async_handler(config.handler) if is_plain else config.handler, reporter)
     lanes = (ThreadLanes if is_plain else Lanes)(
         _wrap_with_tracing_and_logs(config, connector, run_handler),
         shared,
@@ -307,7 +307,7 @@ def _wrap_with_tracing_and_logs(config: WorkerConfig, connector: Connector, hand
     return logs.bind_job_to_context(config.queue_name, handler)
 
 
-def _wrap_with_own_job(handler: Callable[[Job], Awaitable[Any]], reporter: JobReporter) -> RunHandler:
+def _wrap_to_take_job(handler: Callable[[Job], Awaitable[Any]], reporter: JobReporter) -> RunHandler:
     """The handler, called with a Job of its own for each delivery."""
 
     def run_with_job(delivery: Delivery) -> Awaitable[Any]:

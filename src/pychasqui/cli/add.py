@@ -12,7 +12,7 @@ import click
 
 from ..errors import InvalidArgument, InvalidType, JobFailed, ResultNotStored, printable
 from .app_targets import app_option
-from .confirm import dry_run_option, end_read_at_ctrl_c
+from .confirm import dry_run_option, stop_reading_at_ctrl_c
 from .data_argument import parse_json, read_data
 from .exits import CommandFailure
 from .moments import MOMENT
@@ -126,17 +126,17 @@ async def _wait_for_result(context: CommandContext, queue: Queue, job_id: str, t
         raise CommandFailure(printable(str(error), 1000)) from None
 
 
-async def _add_lines(context: CommandContext, queue: Queue, make: MakeJob, *, dry_run: bool) -> None:
+async def _add_lines(context: CommandContext, queue: Queue, make_job: MakeJob, *, dry_run: bool) -> None:
     from asyncio import CancelledError  # here, so that --help does not wait for the import
 
     added, batch = 0, list[dict[str, Any]]()
     try:
         async with queue:
-            with end_read_at_ctrl_c(), ProgressBar("adding", _count_lines()) as bar:
+            with stop_reading_at_ctrl_c(), ProgressBar("adding", _count_lines()) as bar:
                 for number, line in enumerate(sys.stdin, 1):
                     if not line.strip():
                         continue
-                    batch.append(_parse_line_to_job(line, number, added, make))
+                    batch.append(_parse_line_to_job(line, number, added, make_job))
                     if len(batch) == LINES_A_CALL:
                         added += await _add_batch(queue, batch, added, dry_run=dry_run)
                         batch.clear()
@@ -152,24 +152,26 @@ async def _add_lines(context: CommandContext, queue: Queue, make: MakeJob, *, dr
     context.output.item(record, f"{'would add' if dry_run else 'added'} {added} jobs")
 
 
-def _parse_line_to_job(line: str, number: int, added: int, make: MakeJob) -> dict[str, Any]:
+def _parse_line_to_job(line: str, number: int, added_before: int, make_job: MakeJob) -> dict[str, Any]:
     where = f"line {number} of standard input"
     try:
         data = parse_json(line)
     except ValueError as error:
-        raise CommandFailure(f"{where} is not JSON ({printable(str(error), 300)}); {_describe_added(added)}") from None
+        raise CommandFailure(
+            f"{where} is not JSON ({printable(str(error), 300)}); {_describe_added(added_before)}"
+        ) from None
     try:
-        return make(data)
+        return make_job(data)
     except InvalidArgument as error:
-        raise CommandFailure(f"{where}: {printable(str(error), 1000)}; {_describe_added(added)}") from None
+        raise CommandFailure(f"{where}: {printable(str(error), 1000)}; {_describe_added(added_before)}") from None
 
 
-async def _add_batch(queue: Queue, batch: list[dict[str, Any]], added: int, *, dry_run: bool) -> int:
+async def _add_batch(queue: Queue, batch: list[dict[str, Any]], added_before: int, *, dry_run: bool) -> int:
     if batch and not dry_run:
         try:
             await queue.add_bulk(batch)
         except (InvalidArgument, InvalidType) as error:
-            raise CommandFailure(f"{printable(str(error), 1000)}; {_describe_added(added)}") from None
+            raise CommandFailure(f"{printable(str(error), 1000)}; {_describe_added(added_before)}") from None
     return len(batch)
 
 

@@ -37,13 +37,13 @@ def confirm(context: CommandContext, question: str, *, assume_yes: bool, expecte
 
 
 def _read_answer(prompt: str) -> str:
-    with end_read_at_ctrl_c():
+    with stop_reading_at_ctrl_c():
         click.echo(prompt, nl=False, err=True)
         return sys.stdin.readline().strip()
 
 
 @contextmanager
-def end_read_at_ctrl_c() -> Iterator[None]:
+def stop_reading_at_ctrl_c() -> Iterator[None]:
     """Makes Ctrl-C end a read of standard input: an event loop would only note it, and wait for the line."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:

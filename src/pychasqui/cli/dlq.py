@@ -13,7 +13,7 @@ from .dlq_files import export_letters, import_letters
 from .dlq_letters import LETTER, LETTER_ID, add_filter_options, died_at_ms, letter_to_record, summarize_letter
 from .dlq_moves import remove_letters, replay_letters
 from .exits import CommandFailure, ExitCode
-from .known_queues import describe_empty
+from .known_queues import explain_empty_queue
 from .options import CommandContext, add_common_options, make_limit_option, queue_argument
 from .tables import Column
 from .values import Kind, make_iso_and_ms_fields
@@ -102,7 +102,9 @@ async def _print_letters(
         found = await queue.dlq.page(limit=limit + 1, after=after, **letter_filter)
         dropped = await queue.dlq.dropped()
     such = "such " if letter_filter or after else ""
-    empty = "" if found else await describe_empty(context, queue.name, f"queue {queue.name} has no {such}dead letters")
+    empty = (
+        "" if found else await explain_empty_queue(context, queue.name, f"queue {queue.name} has no {such}dead letters")
+    )
     letters, is_cut = found[:limit], len(found) > limit
     context.output.table(
         "letters",
@@ -132,7 +134,7 @@ async def _print_first_letters(context: CommandContext, queue: Queue, limit: int
     async with queue:
         letters = await queue.dlq.page(limit=limit)
     reasons = Counter(letter.reason for letter in letters)
-    empty = "" if letters else await describe_empty(context, queue.name, f"queue {queue.name} has no dead letters")
+    empty = "" if letters else await explain_empty_queue(context, queue.name, f"queue {queue.name} has no dead letters")
     context.output.table(
         "letters",
         PEEK_COLUMNS,
@@ -177,7 +179,9 @@ async def _print_letter_groups(context: CommandContext, queue: Queue, letter_fil
         for kind, (count, first, last) in sorted(found.items(), key=lambda one: -one[1][0])
     ]
     such = "such " if letter_filter else ""
-    empty = "" if found else await describe_empty(context, queue.name, f"queue {queue.name} has no {such}dead letters")
+    empty = (
+        "" if found else await explain_empty_queue(context, queue.name, f"queue {queue.name} has no {such}dead letters")
+    )
     columns = TERMINAL_GROUP_COLUMNS if context.output.is_terminal else GROUP_COLUMNS
     context.output.table("groups", columns, records, empty=empty, queue=queue.name)
 
@@ -194,14 +198,14 @@ def show(context: CommandContext, queue_name: str, wanted: str) -> None:
     context.run(_print_letter(context, context.queue(queue_name), wanted))
 
 
-async def _print_letter(context: CommandContext, queue: Queue, wanted: str) -> None:
+async def _print_letter(context: CommandContext, queue: Queue, letter_or_job_id: str) -> None:
     async with queue:
-        letters = await queue.dlq.page(limit=1, ids=[wanted]) if LETTER_ID.fullmatch(wanted) else []
-        letters = letters or [letter async for letter in queue.dlq.search(job_id=wanted)]
+        letters = await queue.dlq.page(limit=1, ids=[letter_or_job_id]) if LETTER_ID.fullmatch(letter_or_job_id) else []
+        letters = letters or [letter async for letter in queue.dlq.search(job_id=letter_or_job_id)]
     if not letters:
         raise CommandFailure(
-            f"queue {queue.name} has no dead letter {printable(wanted)!r}, nor one of a job of that id: "
-            f"chasqui dlq list {queue.name} lists them, chasqui job {printable(wanted)} shows where a job is",
+            f"queue {queue.name} has no dead letter {printable(letter_or_job_id)!r}, nor one of a job of that id: "
+            f"chasqui dlq list {queue.name} lists them, chasqui job {printable(letter_or_job_id)} shows where a job is",
             ExitCode.NOT_FOUND,
         )
     if len(letters) > 1:

@@ -12,7 +12,7 @@ from typing import IO, TYPE_CHECKING, Any
 import click
 
 from ..errors import printable
-from .confirm import dry_run_option, end_read_at_ctrl_c
+from .confirm import dry_run_option, stop_reading_at_ctrl_c
 from .dlq_letters import add_filter_options, decode_raw_fields, letter_to_export
 from .exits import CommandFailure
 from .options import CommandContext, add_common_options, queue_argument
@@ -84,7 +84,7 @@ async def _import_letters(context: CommandContext, queue: Queue, source: IO[str]
     batch: list[DeadJob] = []
     async with queue:
         seen = {_hash_letter(letter) async for letter in queue.dlq.search()}
-        with end_read_at_ctrl_c(), ProgressBar("importing", None) as bar:
+        with stop_reading_at_ctrl_c(), ProgressBar("importing", None) as bar:
             for letter in _read_letters(source, queue):
                 if _hash_letter(letter) in seen:
                     present += 1

@@ -62,20 +62,22 @@ async def survey_letters(
     return found
 
 
-def show_impact(context: CommandContext, queue: Queue, letter_filter: dict[str, Any], found: LetterSurvey) -> None:
+def print_affected_letters(
+    context: CommandContext, queue: Queue, letter_filter: dict[str, Any], survey: LetterSurvey
+) -> None:
     """Says on standard error which letters a command is about to change."""
     context.output.message(
-        f"{format_letter_count(found.count)} of queue {queue.name}{printable(describe_filter(letter_filter), 500)}"
-        f"{':' if found.count else ''}"
+        f"{format_letter_count(survey.count)} of queue {queue.name}{printable(describe_filter(letter_filter), 500)}"
+        f"{':' if survey.count else ''}"
     )
-    for (name, reason), count in found.kinds.most_common(MAX_KINDS_SHOWN):
+    for (name, reason), count in survey.kinds.most_common(MAX_KINDS_SHOWN):
         context.output.message(f"  {count:>9,}  {printable(name, 40) or '(no name)'}  {printable(reason, 40)}")
-    if len(found.kinds) > MAX_KINDS_SHOWN:
-        context.output.message(f"  and {len(found.kinds) - MAX_KINDS_SHOWN} more kinds: chasqui dlq groups shows them")
-    if found.has_more:
+    if len(survey.kinds) > MAX_KINDS_SHOWN:
+        context.output.message(f"  and {len(survey.kinds) - MAX_KINDS_SHOWN} more kinds: chasqui dlq groups shows them")
+    if survey.has_more:
         context.output.message("  more match and will stay: --all takes them as well, --limit a part of them")
-    if found.undecodable:
-        context.output.message(f"  {format_letter_count(found.undecodable)} cannot be decoded, and will stay")
+    if survey.undecodable:
+        context.output.message(f"  {format_letter_count(survey.undecodable)} cannot be decoded, and will stay")
 
 
 def format_letter_count(count: int) -> str:
@@ -132,8 +134,8 @@ async def _replay_letters(
 ) -> None:
     async with queue:
         found = await survey_letters(queue, letter_filter, limit=limit, needs_job=True)
-        show_impact(context, queue, letter_filter, found)
-        _refuse_missing_letters(queue, letter_filter, found)
+        print_affected_letters(context, queue, letter_filter, found)
+        _refuse_if_letters_missing(queue, letter_filter, found)
         if found.count and not dry_run:
             confirm(context, f"Replay {format_letter_count(found.count)}?", assume_yes=assume_yes)
         replayed = found.count
@@ -155,7 +157,7 @@ async def _replay_one(
         found = await survey_letters(queue, letter_filter, limit=2, needs_job=True)
         if found.count > 1:
             raise click.UsageError("--data is for one letter, and more match: choose it by its id or by --job-id")
-        show_impact(context, queue, letter_filter, found)
+        print_affected_letters(context, queue, letter_filter, found)
         if found.newest is None:
             raise _make_missing_error(queue)
         if not dry_run:
@@ -200,8 +202,8 @@ async def _remove_letters(
 ) -> None:
     async with queue:
         found = await survey_letters(queue, letter_filter, limit=None, needs_job=False)
-        show_impact(context, queue, letter_filter, found)
-        _refuse_missing_letters(queue, letter_filter, found)
+        print_affected_letters(context, queue, letter_filter, found)
+        _refuse_if_letters_missing(queue, letter_filter, found)
         removed = found.count
         if found.count and not dry_run:
             confirm(context, f"Remove {format_letter_count(found.count)} for good?", assume_yes=assume_yes)
@@ -211,8 +213,8 @@ async def _remove_letters(
     _print_count(context, queue, "removed", removed, f"would have {line}" if dry_run else line, dry_run=dry_run)
 
 
-def _refuse_missing_letters(queue: Queue, letter_filter: dict[str, Any], found: LetterSurvey) -> None:
-    if "ids" in letter_filter and not found.count:
+def _refuse_if_letters_missing(queue: Queue, letter_filter: dict[str, Any], survey: LetterSurvey) -> None:
+    if "ids" in letter_filter and not survey.count:
         raise _make_missing_error(queue)
 
 

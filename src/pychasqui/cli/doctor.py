@@ -87,11 +87,11 @@ async def _examine_and_print(context: CommandContext, names: tuple[str, ...]) ->
     return ExitCode.FAILED if has_problem else ExitCode.OK
 
 
-def _print_findings(context: CommandContext, address: str, found: list[Finding]) -> None:
+def _print_findings(context: CommandContext, address: str, findings: list[Finding]) -> None:
     """Writes the findings under their subjects, each with what to do about it on a line of its own."""
-    for subject in dict.fromkeys(finding.subject for finding in found):
+    for subject in dict.fromkeys(finding.subject for finding in findings):
         context.output.text(f"server {address}" if subject == "server" else printable(subject))
-        for finding in (one for one in found if one.subject == subject):
+        for finding in (one for one in findings if one.subject == subject):
             word, colour = WORDS[finding.level]
             shown = click.style(f"{word:<8}", fg=colour) if context.output.has_color else f"{word:<8}"
             room = max(20, context.output.width - INDENT)
@@ -99,7 +99,7 @@ def _print_findings(context: CommandContext, address: str, found: list[Finding])
             context.output.text(f"  {shown} {first}")
             for line in [*rest, *(_wrap_text(f"-> {finding.remedy}", room) if finding.remedy else ())]:
                 context.output.text(f"{' ' * INDENT}{line}")
-    counts = Counter(finding.level for finding in found)
+    counts = Counter(finding.level for finding in findings)
     context.output.message(f"{counts['problem']} problems, {counts['warning']} warnings")
 
 

@@ -102,10 +102,10 @@ def _facts_to_record(name: str, facts: OfficialFacts) -> dict[str, Any]:
     return {"queue": name, **asdict(facts), "pending": facts.pending or 0, "group_exists": facts.pending is not None}
 
 
-def _make_rows(facts: OfficialFacts, before: OfficialFacts | None = None) -> list[dict[str, Any]]:
+def _make_rows(facts: OfficialFacts, earlier_facts: OfficialFacts | None = None) -> list[dict[str, Any]]:
     rows = []
     for key, value in asdict(facts).items():
         shown = NO_GROUP if key == "pending" and value is None else value
-        change = value - getattr(before, key) if before is not None and key in WITH_CHANGE else None
+        change = value - getattr(earlier_facts, key) if earlier_facts is not None and key in WITH_CHANGE else None
         rows.append({"fact": TITLES[key], "value": shown, "change": "" if change is None else f"{change:+,}"})
     return rows

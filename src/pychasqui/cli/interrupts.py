@@ -26,7 +26,7 @@ def raise_at_ctrl_c() -> None:
 
 
 @contextmanager
-def importing() -> Iterator[None]:
+def ending_at_ctrl_c() -> Iterator[None]:
     """Has Ctrl-C end the process while the block imports modules. Nothing may be held there that needs cleaning up."""
     end_at_ctrl_c()
     try:

@@ -94,7 +94,7 @@ def job(
         "run": lambda queue, status: _run_job_now(context, queue, status, dry_run=dry_run),
         "tail": lambda queue, status: _print_log(context, queue, status, is_follower=is_follower),
     }
-    context.run(_find_and_act(context, job_id, queue_name, acts[action]))
+    context.run(_find_job_and_act(context, job_id, queue_name, acts[action]))
 
 
 ACTIONS = {"status": "status", "get": "status", "result": "result", "cancel": "cancel", "run": "run", "tail": "tail"}
@@ -109,7 +109,7 @@ def _parse_words(words: tuple[str, ...]) -> tuple[str, str]:
     raise click.UsageError(f"expected the id of a job, or one of {', '.join(ACTIONS)} and the id of a job")
 
 
-async def _find_and_act(
+async def _find_job_and_act(
     context: CommandContext, job_id: str, queue_name: str | None, act: Callable[[Queue, JobStatus], Awaitable[None]]
 ) -> None:
     async with AsyncExitStack() as stack:
@@ -195,7 +195,7 @@ async def _run_job_now(context: CommandContext, queue: Queue, status: JobStatus,
     if dry_run:
         context.output.message(f"would run {job_label} now")
         return
-    _print_move(context, queue, status, await queue.run_now(status.id), "due now")
+    _print_new_state_of_delayed(context, queue, status, await queue.run_now(status.id), "due now")
 
 
 def _require_delayed(queue: Queue, status: JobStatus, wanted: str) -> str:
@@ -206,7 +206,9 @@ def _require_delayed(queue: Queue, status: JobStatus, wanted: str) -> str:
     return f"job {printable(status.id)} ({printable(status.name)}) of queue {queue.name}"
 
 
-def _print_move(context: CommandContext, queue: Queue, status: JobStatus, is_done: bool, word: str) -> None:
+def _print_new_state_of_delayed(
+    context: CommandContext, queue: Queue, status: JobStatus, is_done: bool, word: str
+) -> None:
     if not is_done:
         raise CommandFailure(f"job {printable(status.id)!r} is no longer delayed", ExitCode.NOT_FOUND)
     context.output.item({"queue": queue.name, "id": status.id, "state": word}, f"{printable(status.id)} is {word}")

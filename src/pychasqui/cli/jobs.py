@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from ..errors import printable
-from .known_queues import describe_empty
+from .known_queues import explain_empty_queue
 from .options import CommandContext, add_common_options, make_limit_option, queue_argument
 from .tables import Column
 from .values import Kind, make_iso_and_ms_fields
@@ -69,7 +69,7 @@ async def _print_jobs(
     records = [_job_to_record(job) for job in found[:limit]]
     empty = f"no job is {state}" if name is None else f"no job named {printable(name)!r} is {state}"
     if not found:
-        empty = await describe_empty(context, queue_name, empty)
+        empty = await explain_empty_queue(context, queue_name, empty)
     context.output.table("jobs", COLUMNS[state], records, empty=empty, next=following)
 
 

@@ -6,17 +6,17 @@ from ..errors import ReplyError, printable
 from .options import CommandContext
 
 
-async def describe_empty(context: CommandContext, queue_name: str, empty: str) -> str:
-    """Returns the text `empty`, or that no such queue is known, with the name that may be meant."""
+async def explain_empty_queue(context: CommandContext, queue_name: str, default_text: str) -> str:
+    """Returns the text `default_text`, or that no such queue is known, with the name that may be meant."""
     if context.output.is_json:  # which has no messages
-        return empty
+        return default_text
     try:
         async with context.queues() as queues:
             found = await queues.find_names()
     except ReplyError:  # a user may have the rights of one queue alone
-        return empty
+        return default_text
     if queue_name in found.names or not found.is_complete:
-        return empty
+        return default_text
     from difflib import get_close_matches
 
     close = get_close_matches(queue_name, found.names, n=1)

@@ -43,18 +43,18 @@ class ProgressBar:
             of_all = "" if self._total is None else f" of {self._total:,}"
             click.echo(f"interrupted: {self._past} {self._done:,}{of_all}, and perhaps some more", err=True)
 
-    def show(self, done: int) -> None:
-        self._done = done
+    def show(self, done_count: int) -> None:
+        self._done = done_count
         if not self._is_shown or time.monotonic() < self._next_at:
             return
         self._next_at = time.monotonic() + DRAW_EVERY_S
-        click.echo(BEGIN_LINE + self._line(done, shutil.get_terminal_size((80, 24)).columns), nl=False, err=True)
+        click.echo(BEGIN_LINE + self._line(done_count, shutil.get_terminal_size((80, 24)).columns), nl=False, err=True)
 
-    def _line(self, done: int, width: int) -> str:
+    def _line(self, done_count: int, width: int) -> str:
         if not self._total:
-            return f"{self._label} {done:,}"[: width - 1]
-        share = min(1.0, done / self._total)
-        text = f" {share:4.0%}  {done:,} of {self._total:,}"
+            return f"{self._label} {done_count:,}"[: width - 1]
+        share = min(1.0, done_count / self._total)
+        text = f" {share:4.0%}  {done_count:,} of {self._total:,}"
         room = min(MAX_BAR_CELLS, width - len(self._label) - len(text) - 2)
         if room < 5:
             return f"{self._label}{text}"[: width - 1]

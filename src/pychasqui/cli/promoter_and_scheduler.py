@@ -36,7 +36,7 @@ SIGINT (Ctrl-C) or SIGTERM end it with exit code 0.
 
 
 def _make_role_command(
-    summary: str, role: str, interval: str, looks_for: str, make: Callable[[str, str, int | None], Leader]
+    summary: str, role: str, interval: str, looks_for: str, make_leader: Callable[[str, str, int | None], Leader]
 ) -> click.Command:
     """The command of a role, with the option that says how often it looks."""
 
@@ -46,7 +46,7 @@ def _make_role_command(
     @url_option
     def run_role(queue_names: tuple[str, ...], redis_url: str | None, **option: int | None) -> None:
         url, (interval_ms,) = read_redis_url(redis_url).value, option.values()
-        _run_role_for_queues(role, queue_names, lambda name: make(name, url, interval_ms))
+        _run_role_for_queues(role, queue_names, lambda name: make_leader(name, url, interval_ms))
 
     return run_role
 
@@ -79,9 +79,9 @@ scheduler = _make_role_command(
 )
 
 
-def _run_role_for_queues(role: str, queue_names: Sequence[str], make: Callable[[str], Leader]) -> None:
+def _run_role_for_queues(role: str, queue_names: Sequence[str], make_leader: Callable[[str], Leader]) -> None:
     try:
-        leaders = [make(name) for name in dict.fromkeys(queue_names)]
+        leaders = [make_leader(name) for name in dict.fromkeys(queue_names)]
     except InvalidArgument as error:
         raise click.UsageError(str(error)) from None
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")

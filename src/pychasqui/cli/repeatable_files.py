@@ -14,7 +14,7 @@ from ..schedule import MissedFiresPolicy, RepeatPattern
 from .confirm import confirm, dry_run_option, yes_option
 from .options import CommandContext, add_common_options, queue_argument
 from .tables import Column
-from .wanted_repeatable import WantedRepeatable, read_backoff, read_pattern, read_span
+from .wanted_repeatable import WantedRepeatable, parse_span_ms, read_backoff, read_pattern
 
 if TYPE_CHECKING:
     from ..queue import Queue
@@ -92,7 +92,7 @@ def _read_table(key: str, fields: Any) -> WantedRepeatable:
 
 def _read_pattern(fields: dict[str, Any]) -> RepeatPattern:
     every = fields.get("every")
-    return read_pattern(None if every is None else read_span("every", every), fields.get("cron"), fields.get("tz"))
+    return read_pattern(None if every is None else parse_span_ms("every", every), fields.get("cron"), fields.get("tz"))
 
 
 def _read_positive_int(fields: dict[str, Any], name: str) -> int | None:
@@ -125,7 +125,7 @@ async def _apply_file(
         for one in wanted:
             key = one.key or ""
             found = await queue.repeatables.get(key)
-            plan.append(("new" if found is None else "same" if one.equals(found) else "changed", key, one.name))
+            plan.append(("new" if found is None else "same" if one.is_stored_as(found) else "changed", key, one.name))
         kept = {one.key for one in wanted}
         surplus = [meta for meta in await queue.repeatables.page(MOST) if prune and meta.key not in kept]
         plan += [("removed", meta.key, meta.job_name) for meta in surplus]
@@ -146,8 +146,8 @@ async def _apply_file(
         context.output.message("nothing was changed")
 
 
-async def _store_repeatable(queue: Queue, one: WantedRepeatable) -> None:
+async def _store_repeatable(queue: Queue, wanted: WantedRepeatable) -> None:
     try:
-        await one.store(queue)
+        await wanted.store(queue)
     except (InvalidArgument, InvalidType) as error:
-        raise click.UsageError(f"repeatable {printable(one.key or '')!r} of the file: {error}") from None
+        raise click.UsageError(f"repeatable {printable(wanted.key or '')!r} of the file: {error}") from None

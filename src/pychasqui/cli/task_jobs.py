@@ -25,7 +25,7 @@ def find_job_maker(app_target: str | None, queue_name: str, job_name: str, outpu
     """
     found = find_app_setting(app_target)
     if not found.value:
-        return _make_plain_maker(job_name)
+        return _make_job_maker_without_task(job_name)
     is_named = found.source == "argument"
     try:
         app = load_app(found.value)
@@ -33,7 +33,7 @@ def find_job_maker(app_target: str | None, queue_name: str, job_name: str, outpu
         if is_named:
             raise
         output.message(f"the data is not checked: {error}")
-        return _make_plain_maker(job_name)
+        return _make_job_maker_without_task(job_name)
     task = _find_task(app, job_name)
     if task is not None:
         if task.queue_name != queue_name:
@@ -48,10 +48,10 @@ def find_job_maker(app_target: str | None, queue_name: str, job_name: str, outpu
         guesses = get_close_matches(job_name[:200], list(app.tasks), n=1)
         hint = f"; did you mean {guesses[0]!r}?" if guesses else ""
         raise InvalidArgument(f"{found.value} has no task {printable(job_name)!r}{hint}")
-    return _make_plain_maker(job_name)
+    return _make_job_maker_without_task(job_name)
 
 
-def _make_plain_maker(job_name: str) -> MakeJob:
+def _make_job_maker_without_task(job_name: str) -> MakeJob:
     return lambda data: {"name": job_name, "data": data}
 
 

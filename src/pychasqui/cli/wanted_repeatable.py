@@ -35,12 +35,12 @@ class WantedRepeatable:
     async def store(self, queue: Queue) -> RepeatableMeta:
         return await queue.repeatables.upsert(**{field.name: getattr(self, field.name) for field in fields(self)})
 
-    def equals(self, found: Repeatable) -> bool:
-        meta, retry = found.meta, found.retry or RetryOverride()
+    def is_stored_as(self, stored: Repeatable) -> bool:
+        meta, retry = stored.meta, stored.retry or RetryOverride()
         there = WantedRepeatable(
             key=meta.key,
             name=meta.job_name,
-            data=found.data,
+            data=stored.data,
             repeat=meta.pattern,
             limit=meta.limit,
             start_after_ms=meta.start_after_ms,
@@ -68,11 +68,11 @@ def read_backoff(given: Any) -> BackoffSpec | None:
     if given is None:
         return None
     if not isinstance(given, dict):
-        return BackoffSpec.fixed(read_span("backoff", given))
+        return BackoffSpec.fixed(parse_span_ms("backoff", given))
     if unknown := given.keys() - set(BACKOFF_FIELDS.split(", ")):
         raise InvalidArgument(f"backoff has no field {min(unknown)!r}: the fields are {BACKOFF_FIELDS}")
-    delay_ms = read_span("backoff.delay", given.get("delay"))
-    spans = {name: read_span(f"backoff.{name}", given[name]) for name in ("max_delay", "jitter") if name in given}
+    delay_ms = parse_span_ms("backoff.delay", given.get("delay"))
+    spans = {name: parse_span_ms(f"backoff.{name}", given[name]) for name in ("max_delay", "jitter") if name in given}
     if given.get("kind") == "fixed" and not given.keys() & {"max_delay", "multiplier"}:
         return BackoffSpec.fixed(delay_ms, spans.get("jitter"))
     if given.get("kind") == "exponential":
@@ -83,7 +83,7 @@ def read_backoff(given: Any) -> BackoffSpec | None:
     raise InvalidArgument('backoff.kind must be "exponential", or "fixed" without max_delay and multiplier')
 
 
-def read_span(name: str, given: Any) -> int:
+def parse_span_ms(name: str, given: Any) -> int:
     if not isinstance(given, str):
         raise InvalidType(f'{name} must be a span in quotes, such as "5m"')
     return SPAN.convert(given, None, None)

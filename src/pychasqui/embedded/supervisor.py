@@ -83,10 +83,10 @@ class EmbeddedServerSupervisor:
         self._server: subprocess.Popen[bytes] | None = None
 
     def run(self) -> None:
-        self._wait_until_unused()
+        self._run_server_until_unused()
         # Held until this process is gone: a user that arrives meanwhile waits for that, then starts a new supervisor.
         while try_lock(self._files.users_lock) is None:
-            self._wait_until_unused()
+            self._run_server_until_unused()
         self.end_server()
 
     def end_server(self) -> None:
@@ -98,7 +98,7 @@ class EmbeddedServerSupervisor:
                 os.kill(int(self._files.server_pid.read_text()), signal.SIGKILL)
             self._wait_until_server_ended(SHUTDOWN_S)
 
-    def _wait_until_unused(self) -> None:
+    def _run_server_until_unused(self) -> None:
         last_used = time.monotonic()
         while True:
             self._start_server_unless_running()
@@ -143,8 +143,8 @@ class EmbeddedServerSupervisor:
             *("--save", ""),
         ]
 
-    def _wait_until_server_ended(self, patience_s: float) -> bool:
-        deadline = time.monotonic() + patience_s
+    def _wait_until_server_ended(self, timeout_s: float) -> bool:
+        deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:
             if self._server:
                 self._server.poll()

@@ -21,7 +21,7 @@ from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode, Tracer
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from .._core.delivery import Delivery
-from .._core.user_objects import class_name_of, text_of
+from .._core.user_objects import class_name_of, safe_str
 from .._version import __version__
 from .._wire.envelope import encode_extras
 from .._wire.msgpack import decode_data
@@ -40,7 +40,7 @@ TraceParent = Literal["child", "link"]
 Attributes = dict[str, str | int]
 
 
-def detect() -> OpenTelemetry | None:
+def make_for_global_provider() -> OpenTelemetry | None:
     """Returns tracing for the global provider; None if none is set, or the environment disables this package."""
     if "chasqui" in os.environ.get("OTEL_PYTHON_DISABLED_INSTRUMENTATIONS", "").replace(" ", "").split(","):
         return None
@@ -146,7 +146,7 @@ class OpenTelemetry:
         try:
             if not span.is_recording():
                 return
-            text = text_of(error)[:MAX_TEXT_CHARS]
+            text = safe_str(error)[:MAX_TEXT_CHARS]
             stack = "".join(traceback.format_exception(error))[-MAX_TEXT_CHARS:]
             span.set_attribute("error.type", class_name_of(error))
             span.record_exception(error, {"exception.message": text, "exception.stacktrace": stack})

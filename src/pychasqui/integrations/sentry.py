@@ -51,7 +51,7 @@ class SentryReporter:
         self._reports_every_failure = reports_every_failure
         self._has_monitors = has_monitors
 
-    async def run_in_scope(self, job: Job, call: Call) -> Any:
+    async def run_in_scope(self, job: Job, run_task: Call) -> Any:
         definition = self._find_definition(job.name)
         check_in = self._make_check_in(job, definition)
         with sentry_sdk.isolation_scope() as scope:
@@ -66,13 +66,15 @@ class SentryReporter:
                 transaction.set_data("messaging.destination.name", definition.queue)
                 transaction.set_data("messaging.message.id", job.id)
                 transaction.set_data("messaging.message.retry.count", job.attempt)
-                return await self._run_and_report(job, call, definition, check_in)
+                return await self._run_and_report(job, run_task, definition, check_in)
 
-    async def _run_and_report(self, job: Job, call: Call, definition: TaskDefinition, check_in: CheckIn | None) -> Any:
+    async def _run_and_report(
+        self, job: Job, run_task: Call, definition: TaskDefinition, check_in: CheckIn | None
+    ) -> Any:
         if check_in is not None:
             check_in.send("in_progress")
         try:
-            result = await call()
+            result = await run_task()
         except Exception as error:
             failure = read_failure(error)
             is_last = self._is_last_run(job, failure, definition)

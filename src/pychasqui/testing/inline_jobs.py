@@ -1,7 +1,7 @@
 """inline(app): the tasks of an app in a test, without a server.
 
 What is enqueued inside is kept. run() runs what is due, advance() moves the clock. Jobs go through MessagePack and the
-checks of production, and production's own `judge_failure` says whether a failed job runs again and when.
+checks of production, and production's own `decide_retry_or_dead` says whether a failed job runs again and when.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from typing import Any
 
 from .._core import defaults
 from .._core.failure import read_failure
-from .._core.outcome import CANCELLED, EXPIRED, Retry, judge_failure
+from .._core.outcome import CANCELLED, EXPIRED, Retry, decide_retry_or_dead
 from .._core.repeat_pattern import next_fire
 from .._core.retry_options import RetryPolicy
 from .._core.run_timeouts import RunTimeouts, check_run_timeouts
 from .._tasks.definition import TaskDefinition
 from .._tasks.dispatch import Dispatcher
-from .._tasks.lifespan import run_lifespan
+from .._tasks.lifespan import open_app_runtime
 from .._tasks.schedules import Schedule
 from .._wire.msgpack import decode_data, encode_data
 from ..app import App
@@ -99,7 +99,7 @@ class InlineJobs:
 
     async def _run_until(self, until_ms: int) -> list[BaseException]:
         parts = self._app.load_parts()
-        async with run_lifespan(parts.lifespan, parts.middlewares) as runtime:
+        async with open_app_runtime(parts.lifespan, parts.middlewares) as runtime:
             dispatcher = Dispatcher(parts.definitions, _DirectCalls(), runtime, stores_results=True)
             return await self._run_due(dispatcher, parts.schedules, until_ms)
 
@@ -107,7 +107,7 @@ class InlineJobs:
         errors: list[BaseException] = []
         for _ in range(MAX_RUNS):
             job = self._recorder.next_due(until_ms)
-            if await self._fire_next(schedules, until_ms if job is None else job.due_ms):
+            if await self._fire_next_schedule(schedules, until_ms if job is None else job.due_ms):
                 continue
             if job is None:
                 return errors
@@ -117,7 +117,7 @@ class InlineJobs:
                 errors.append(error)
         raise RuntimeError(f"{MAX_RUNS} jobs have run, and more are due: does a task enqueue itself?")
 
-    async def _fire_next(self, schedules: list[Schedule], until_ms: int) -> bool:
+    async def _fire_next_schedule(self, schedules: list[Schedule], until_ms: int) -> bool:
         """Adds the job of the schedule that fires next, if one does up to this time."""
         for schedule in schedules:
             if schedule.key not in self._next_fires:
@@ -160,7 +160,7 @@ class InlineJobs:
         max_attempts = options.get("max_attempts", defaults.MAX_ATTEMPTS)
         policy = options.get("retry") or RetryPolicy()
         failure = read_failure(error)
-        outcome = judge_failure(job.to_delivery(), failure, max_attempts, policy, _no_jitter, job.snoozes)
+        outcome = decide_retry_or_dead(job.to_delivery(), failure, max_attempts, policy, _no_jitter, job.snoozes)
         job.error = failure.error
         if isinstance(outcome, Retry):
             job.due_ms = self._recorder.now_ms + outcome.delay_ms

@@ -83,7 +83,9 @@ class ClusterSurvey:
         chosen = sorted(nodes - self._silent) or sorted(nodes)
         if known is not None:
             chosen = random.sample(chosen, min(len(chosen), MAX_NODES_ASKED))
-        answers = await self._nodes.ask_until_enough(chosen, self._ask_node, enough=min(2, len(chosen)))
+        answers = await self._nodes.ask_nodes_until_enough_answer(
+            chosen, self._ask_node, enough_answers=min(2, len(chosen))
+        )
         if not answers.found:
             raise self._make_no_answer_error(answers)
         newest = max(answers.found.values(), key=lambda each: each.epoch)
@@ -117,7 +119,7 @@ class ClusterSurvey:
                 return AuthenticationFailed(*error.args)
             if type(error) is RedisTrouble:
                 return RedisTrouble(*error.args)
-        return answers.explain_silence("node of the cluster")
+        return answers.make_no_answer_error("node of the cluster")
 
 
 def read_slots(reply: Any, asked_host: str, epoch: int) -> NodeMap:

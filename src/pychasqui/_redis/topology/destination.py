@@ -81,20 +81,20 @@ class RoutedDestination:
         if route is not None and not dialect.is_master:
             raise ConnectionLost(f"{endpoint.address} is a replica, which accepts no writes (READONLY)")
 
-    def note_trouble(self, endpoint: Endpoint, error: Exception) -> None:
+    def report_trouble(self, endpoint: Endpoint, error: Exception) -> None:
         route = self._connector.route
         if route is None:
             return
         if isinstance(error, ReplyError) and (moved := _read_moved(error, endpoint)) is not None:
-            route.note_moved(*moved)
+            route.set_slot_owner(*moved)
         else:
             route.request_refresh()
 
-    def follow_moved(self, endpoint: Endpoint, error: ReplyError) -> bool:
+    def follow_moved_redirect(self, endpoint: Endpoint, error: ReplyError) -> bool:
         route, moved = self._connector.route, _read_moved(error, endpoint)
         if route is None or moved is None:
             return False
-        route.note_moved(*moved)
+        route.set_slot_owner(*moved)
         return not route.is_current(endpoint, moved[0])
 
     def is_current(self, endpoint: Endpoint) -> bool:

@@ -23,7 +23,7 @@ class Answers(NamedTuple, Generic[T]):
     found: dict[Address, T]
     errors: dict[Address, ChasquiError]
 
-    def explain_silence(self, who: str) -> ChasquiError:
+    def make_no_answer_error(self, node_kind: str) -> ChasquiError:
         """Says why none has answered: each reason once, with those that it holds for."""
         addresses: dict[str, list[str]] = {}
         for address, error in self.errors.items():
@@ -33,7 +33,7 @@ class Answers(NamedTuple, Generic[T]):
         reasons = "; ".join(f"{', '.join(those)}: {reason}" for reason, those in addresses.items())
         is_reached = all(find_tls_remedy(reason) for reason in addresses)
         return ConnectionLost(
-            f"no {who} answers ({reasons}){'' if is_reached else ': check the addresses in redis_url'}"
+            f"no {node_kind} answers ({reasons}){'' if is_reached else ': check the addresses in redis_url'}"
         )
 
 
@@ -51,10 +51,10 @@ class FixedAddress:
     def check_server(self, endpoint: Endpoint, dialect: object) -> None:
         """Any server is the right one."""
 
-    def note_trouble(self, endpoint: Endpoint, error: object) -> None:
+    def report_trouble(self, endpoint: Endpoint, error: object) -> None:
         """There is no other."""
 
-    def follow_moved(self, endpoint: Endpoint, error: object) -> bool:
+    def follow_moved_redirect(self, endpoint: Endpoint, error: object) -> bool:
         """No slot is asked for."""
         return False
 
@@ -89,16 +89,22 @@ class NodeConnections:
             self._connections[address] = connection
         return connection
 
-    async def ask_until_enough(
-        self, addresses: Iterable[Address], ask: Callable[[Address, Connection], Awaitable[T]], *, enough: int
+    async def ask_nodes_until_enough_answer(
+        self,
+        addresses: Iterable[Address],
+        ask_node: Callable[[Address, Connection], Awaitable[T]],
+        *,
+        enough_answers: int,
     ) -> Answers[T]:
-        """Returns the answers, a moment after `enough` of them are there or when the time is up."""
-        tasks = {asyncio.ensure_future(ask(address, self.connection_to(address))): address for address in addresses}
+        """Returns the answers, a moment after `enough_answers` of them are there or when the time is up."""
+        tasks = {
+            asyncio.ensure_future(ask_node(address, self.connection_to(address))): address for address in addresses
+        }
         give_up_at = asyncio.get_running_loop().time() + ASK_S
         pending = set(tasks)
         while pending and (left_s := give_up_at - asyncio.get_running_loop().time()) > 0:
             answered = sum(task.done() and task.exception() is None for task in tasks)
-            is_enough = answered >= enough
+            is_enough = answered >= enough_answers
             timeout_s = min(left_s, GRACE_S) if is_enough else left_s
             done, pending = await asyncio.wait(pending, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
             if is_enough and not done:

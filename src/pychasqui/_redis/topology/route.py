@@ -84,7 +84,7 @@ class Route:
         ranges = () if self._map is None else self._map.ranges
         return list({each.master: each.first for each in ranges}.values())
 
-    def note_moved(self, slot: int, address: Address) -> None:
+    def set_slot_owner(self, slot: int, address: Address) -> None:
         """A node has answered that another has the slot."""
         with self._lock:
             if self._map is None:
@@ -151,14 +151,14 @@ class Route:
 
     def _run_thread(self) -> None:
         try:
-            asyncio.run(self._keep_map_fresh())
+            asyncio.run(self._refresh_map_repeatedly())
         except Exception:
             log.exception("the watch over %s has failed", self)
             with self._lock:
                 self._thread = None
-            self._end_refresh(RedisTrouble(f"the watch over {self} has failed"))
+            self._wake_refresh_waiters(RedisTrouble(f"the watch over {self} has failed"))
 
-    async def _keep_map_fresh(self) -> None:
+    async def _refresh_map_repeatedly(self) -> None:
         self._loop, self._wakes = asyncio.get_running_loop(), asyncio.Event()
         kind = SentinelSurvey if self._location.kind == SENTINEL else ClusterSurvey
         survey = kind(self._location, self._wake_watch_loop)
@@ -187,16 +187,16 @@ class Route:
             slots = {follower.slot for follower in self._list_followers()}
             found = await survey.refresh_map(before, slots, is_suspicious=is_suspicious)
         except ChasquiError as error:
-            self._end_refresh(error)
+            self._wake_refresh_waiters(error)
             return
         with self._lock:
             is_new = found is not before
             self._map = found
-        self._end_refresh(None)
+        self._wake_refresh_waiters(None)
         if is_new and before is not None:
             self._notify_if_masters_moved(before, found)
 
-    def _end_refresh(self, trouble: ChasquiError | None) -> None:
+    def _wake_refresh_waiters(self, trouble: ChasquiError | None) -> None:
         self._trouble = trouble
         with self._lock:
             waiters, self._waiters = self._waiters, []
@@ -204,9 +204,9 @@ class Route:
             with suppress(InvalidStateError):  # it was cancelled
                 waiter.set_result(None)
 
-    def _notify_if_masters_moved(self, before: NodeMap, now: NodeMap) -> None:
+    def _notify_if_masters_moved(self, old_map: NodeMap, new_map: NodeMap) -> None:
         slots = {follower.slot for follower in self._list_followers()}
-        moves = {(before.owner(slot), now.owner(slot)) for slot in slots}
+        moves = {(old_map.owner(slot), new_map.owner(slot)) for slot in slots}
         moves = {(old, new) for old, new in moves if old != new}
         if moves:
             changes = "; ".join(f"{new or 'no node'} is the master now, after {old}" for old, new in moves)

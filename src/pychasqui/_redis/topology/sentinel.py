@@ -45,8 +45,8 @@ class SentinelSurvey:
 
     async def refresh_map(self, known: NodeMap | None, slots: set[int], *, is_suspicious: bool) -> NodeMap:
         """Returns the map with the present master; `known` itself if nothing has changed."""
-        answers = await self._nodes.ask_until_enough(
-            self._sentinels, self._ask_sentinel, enough=len(self._sentinels) // 2 + 1
+        answers = await self._nodes.ask_nodes_until_enough_answer(
+            self._sentinels, self._ask_sentinel, enough_answers=len(self._sentinels) // 2 + 1
         )
         reports = {address: each for address, each in answers.found.items() if each.master is not None}
         if not reports:
@@ -131,7 +131,7 @@ class SentinelSurvey:
                 )
             if isinstance(error, ReplyError) and "unknown command" in str(error).lower():
                 return RedisTrouble(f"{address} is no Sentinel: name Sentinels, or use redis://{address} for a server")
-        return answers.explain_silence("Sentinel")
+        return answers.make_no_answer_error("Sentinel")
 
 
 def _read_address(host: Any, port: Any) -> Address | None:

@@ -84,7 +84,7 @@ def tally_outcomes(jobs: int, killed: Runs, other: Runs, dead: Counter[int]) -> 
     return tally
 
 
-def judge_tally(tally: Counter[tuple[str, str]]) -> str:
+def describe_tally_or_raise(tally: Counter[tuple[str, str]]) -> str:
     """The last line of the demo; raises if a job is missing, or ran twice without a reason."""
     again, repeated, missing = (tally["all", outcome] for outcome in ("again", "repeated", "missing"))
     if missing or repeated:

@@ -19,7 +19,7 @@ import click
 from ... import Queue, __version__, embedded
 from ...errors import InvalidArgument, RedisTrouble
 from ..exits import CommandFailure, ExitCode
-from .jobs import KINDS, choose_kind, count_done, judge_tally, tally_outcomes
+from .jobs import KINDS, choose_kind, count_done, describe_tally_or_raise, tally_outcomes
 from .process import WorkerProcess
 from .screen import Screen, print_table
 
@@ -71,7 +71,7 @@ async def _run_on_server(jobs: int, queue: Queue, url: str, folder: Path) -> Non
                 await queue.obliterate()
     print_table(tally)
     click.echo(summary)
-    click.echo(judge_tally(tally))
+    click.echo(describe_tally_or_raise(tally))
 
 
 class DemoRun:

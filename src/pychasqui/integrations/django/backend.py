@@ -118,10 +118,10 @@ class ChasquiBackend(BaseTaskBackend):
         set_result_fields(result, enqueued_at=timezone.now())
         signals.task_enqueued.send(type(self), task_result=result)
 
-    def _call_queue(self, blocking_call: str, instead: str, queue_name: str, use: Any) -> Any:
+    def _call_queue(self, blocking_call: str, instead: str, queue_name: str, make_coroutine: Any) -> Any:
         """Runs a coroutine of a queue on the loop that all synchronous code of the process shares."""
         queues = self.app.loop_queues
-        return call_blocking(queues, blocking_call, instead, lambda: use(queues(queue_name)))
+        return call_blocking(queues, blocking_call, instead, lambda: make_coroutine(queues(queue_name)))
 
     # Results --------------------------------------------------------------------------------------------------------
 

@@ -40,9 +40,9 @@ class BackendOptions:
     queues: Mapping[str, Any] = field(default_factory=dict)
     defaults: Mapping[str, Any] = field(default_factory=dict)
 
-    def retry_options_of(self, path: str, own: Mapping[str, Any]) -> dict[str, Any]:
+    def retry_options_of(self, path: str, own_options: Mapping[str, Any]) -> dict[str, Any]:
         """The attempts and backoff of a task: its own, else those of `tasks`, else those of the backend."""
-        given = [own, self.tasks.get(path, {}), {"attempts": self.attempts, "backoff": self.backoff}]
+        given = [own_options, self.tasks.get(path, {}), {"attempts": self.attempts, "backoff": self.backoff}]
         found = {
             name: next((one[name] for one in given if one.get(name) is not None), None)
             for name in ("attempts", "backoff")

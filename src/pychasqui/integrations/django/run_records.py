@@ -104,7 +104,7 @@ def encode_log_line(line: StartLine | FailureLine) -> str:
     return encoded.decode()
 
 
-def write_record(record: RunRecord) -> dict[str, Any]:
+def record_to_dict(record: RunRecord) -> dict[str, Any]:
     written: dict[str, Any] = msgspec.to_builtins(record)
     return written
 

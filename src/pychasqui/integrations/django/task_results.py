@@ -25,7 +25,7 @@ def split_result_id(given: str) -> tuple[str, str]:
     return queue_name, job_id if queue_name else ""
 
 
-def read_call(data: Any) -> tuple[list[Any], dict[str, Any]] | None:
+def read_call_arguments(data: Any) -> tuple[list[Any], dict[str, Any]] | None:
     """The arguments in a job's data; None if the data is not of a Django task."""
     if not isinstance(data, dict) or data.keys() - {"args", "kwargs", "attempts"}:
         return None
@@ -77,7 +77,7 @@ def make_done_result(task: Any, id_: str, record: RunRecord) -> Any:
 
 def make_result_from_status(task: Any, id_: str, status: JobStatus, history: RunHistory) -> Any:
     """The result of a job that waits, runs, is dead or was cancelled."""
-    args, kwargs = read_call(status.data) or ([], {})
+    args, kwargs = read_call_arguments(status.data) or ([], {})
     result = make_unstarted_result(task, id_, args, kwargs)
     has_failed = status.state in ("dead", "cancelled") or history.finished_at_ms is not None
     if has_failed:
@@ -108,5 +108,5 @@ def _make_error_of_end(status: JobStatus) -> RunError:
     return RunError(f"{errors.__name__}.{own}", status.traceback or status.error or status.reason or status.state)
 
 
-def make_task_errors(found: list[RunError]) -> list[Any]:
-    return [TaskError(exception_class_path=one.exception_class_path, traceback=one.traceback) for one in found]
+def make_task_errors(run_errors: list[RunError]) -> list[Any]:
+    return [TaskError(exception_class_path=one.exception_class_path, traceback=one.traceback) for one in run_errors]

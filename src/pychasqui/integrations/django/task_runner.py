@@ -32,13 +32,13 @@ from .run_records import (
     RunRecord,
     StartLine,
     encode_log_line,
-    write_record,
+    record_to_dict,
 )
 from .task_results import (
     make_result_id,
     make_task_errors,
     make_unstarted_result,
-    read_call,
+    read_call_arguments,
     set_result_fields,
     to_datetime,
 )
@@ -69,7 +69,7 @@ class TaskRunner:
         self._worker_id = worker_id
 
     async def run(self, job: Job) -> dict[str, Any]:
-        task, call = find_task(job.name), read_call(job.data)
+        task, call = find_task(job.name), read_call_arguments(job.data)
         if task is None:
             raise make_unknown_task_error(job.name, declared_paths(), job.snoozes)
         if call is None:
@@ -145,7 +145,7 @@ class TaskRun:
             workers=history.workers,
             errors=history.errors,
         )
-        return write_record(record)
+        return record_to_dict(record)
 
     def fail(self, error: BaseException) -> None:
         failure = read_failure(error)
