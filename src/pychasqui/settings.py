@@ -122,13 +122,13 @@ def find_setting(name: str, argument: Any = None) -> FoundSetting:
     for variable in setting.all_variables:
         if text := os.environ.get(variable):  # an empty variable counts as not set
             return FoundSetting(name, _read_variable(setting, variable, text), variable)
-    path, values = _read_file(os.environ.get(FILE_NAMED_BY) or "", os.getcwd())
+    path, values = _read_settings_file(os.environ.get(FILE_NAMED_BY) or "", os.getcwd())
     if name in values:
-        return FoundSetting(name, _resolve_in_folder_of(path, values[name]), path)
+        return FoundSetting(name, _resolve_embedded_url(path, values[name]), path)
     return FoundSetting(name, setting.default, "default")
 
 
-def _resolve_in_folder_of(path: str, value: Any) -> Any:
+def _resolve_embedded_url(path: str, value: Any) -> Any:
     """Returns the value of a setting in a file. An embedded server belongs to the folder of the file, not to the one
     that a command is called in: all commands below that folder read the same file and mean the same server."""
     if isinstance(value, str) and value.startswith("embedded://"):
@@ -157,9 +157,9 @@ def _read_variable(setting: Setting, variable: str, text: str) -> Any:
 
 
 @lru_cache(maxsize=8)
-def _read_file(named: str, folder: str) -> tuple[str, Mapping[str, Any]]:
+def _read_settings_file(named_path: str, folder: str) -> tuple[str, Mapping[str, Any]]:
     """The path of the settings file and what it sets; "" and nothing if there is none."""
-    path = Path(named) if named else _find_settings_file(Path(folder))
+    path = Path(named_path) if named_path else _find_settings_file(Path(folder))
     if path is None:
         return "", {}
     try:
@@ -167,13 +167,15 @@ def _read_file(named: str, folder: str) -> tuple[str, Mapping[str, Any]]:
             raise InvalidArgument(f"{path} has more than {MAX_FILE_BYTES} bytes")
         raw = path.read_bytes()
     except OSError as error:
-        if not named:  # somebody else's file, or it is gone by now
+        if not named_path:  # somebody else's file, or it is gone by now
             return "", {}
-        raise InvalidArgument(f"the file {printable(named)!r} of {FILE_NAMED_BY} cannot be read: {error}") from None
+        raise InvalidArgument(
+            f"the file {printable(named_path)!r} of {FILE_NAMED_BY} cannot be read: {error}"
+        ) from None
     is_project = path.name == "pyproject.toml"
     if is_project and b"chasqui" not in raw:
         return str(path), {}
-    return str(path), _check_settings_table(path, _read_toml(path, raw), is_project)
+    return str(path), _check_settings_table(path, _parse_settings_toml(path, raw), is_project)
 
 
 def _find_settings_file(folder: Path) -> Path | None:
@@ -184,7 +186,7 @@ def _find_settings_file(folder: Path) -> Path | None:
     return None
 
 
-def _read_toml(path: Path, raw: bytes) -> dict[str, Any]:
+def _parse_settings_toml(path: Path, raw: bytes) -> dict[str, Any]:
     import tomllib  # here: most programs have no settings file
 
     try:

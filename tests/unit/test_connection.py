@@ -13,7 +13,7 @@ from pychasqui._redis.socket import Socket
 
 async def test_callers_whose_opening_was_replaced_wait_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first socket is lost before its waiters are awake: one of them opens another."""
-    connection, socket = Connection(cast(Any, None), printable="somewhere"), Socket(asyncio.get_running_loop())
+    connection, socket = Connection(cast(Any, None), printable_url="somewhere"), Socket(asyncio.get_running_loop())
     openings = 0
 
     async def open_somehow() -> None:

@@ -29,11 +29,11 @@ def test_a_blocked_loop_is_logged_once_with_its_cause_and_the_remedy(
     watch = LoopWatch("w", holdings, call_in_worker_loop=lambda _: None)  # a loop that never answers
     watch._request_lag_measurement()
     for _ in range(2):
-        watch._report_blockage()
+        watch._log_blockage_once()
     (line,) = caplog.messages
     assert f"by {blamed}; its leases are kept" in line
     assert "asyncio.to_thread()" in line
-    assert "_report_blockage" in line.splitlines()[-2]  # the innermost frame is the last
+    assert "_log_blockage_once" in line.splitlines()[-2]  # the innermost frame is the last
 
 
 @pytest.mark.parametrize(("running", "asks"), ((Delivery("1", "resize", None), 20), (None, 5)))
@@ -52,6 +52,6 @@ def test_the_loop_of_a_worker_that_runs_nothing_is_asked_rarely(
 
     watch = LoopWatch("w", holdings, call_in_worker_loop=answer)
     for _ in range(40):
-        watch.check_loop()
+        watch.check_loop_lag()
         clock.now += 0.25
     assert len(asked) == asks

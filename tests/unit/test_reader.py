@@ -493,7 +493,7 @@ class TestReadingAhead:
         assert reader._count_to_read_behind(WORTH_READING) == 0
 
     async def test_the_loop_turns_while_a_large_batch_is_taken_in(self, bench: ReaderBench) -> None:
-        taking = asyncio.create_task(bench.reader._take_in(self.batch(0, 2 * READ_BATCH + 1)))
+        taking = asyncio.create_task(bench.reader._put_entries_in_slices(self.batch(0, 2 * READ_BATCH + 1)))
         taken = []
         while not taking.done():
             await asyncio.sleep(0)
@@ -904,7 +904,7 @@ class TestDecodingLater:
         decoder, data = self.decoder([]), ["x" * 50_000, {"k": 1}]
         (late,) = decoder.decode([self.large(encode_data(data), attempt=1)], 1)
         assert (late.is_decoded, late.entry_id, late.number, len(late.payload) > 50_000) == (False, b"1-0", 2, True)
-        assert await decoder.decode_put_off_job(late)
+        assert await decoder.finish_decoding_job(late)
         assert (late.is_decoded, late.id, late.name, late.data, late.attempt) == (True, "x", "mail", data, 2)
         assert (late.payload, late.created_at_ms, late.may_be_unique) == (encode_data(data), 5, True)
 
@@ -917,7 +917,7 @@ class TestDecodingLater:
         decoder = self.decoder(rejected)
         (late,) = decoder.decode([self.large(payload, attempt)], 0)
         assert rejected == []
-        assert not await decoder.decode_put_off_job(late)
+        assert not await decoder.finish_decoding_job(late)
         assert rejected == [reason]
 
     async def test_an_entry_larger_than_any_job_is_rejected_at_once(self) -> None:
@@ -936,13 +936,13 @@ class TestDecodingLater:
         jobs = decoder.decode([*small, [b"2-0", None], [b"3-0", [b"odd"]]], 0)
         assert len(jobs) == 3002
         assert 500 <= sum(job.is_decoded for job in jobs) <= 1500
-        assert [await decoder.decode_put_off_job(job) for job in jobs[-3:]] == [True, False, False]
+        assert [await decoder.finish_decoding_job(job) for job in jobs[-3:]] == [True, False, False]
         assert rejected == ["malformed", "malformed"]
 
     async def test_the_loop_turns_while_a_hostile_job_is_looked_through(self) -> None:
         decoder = self.decoder([])
         (late,) = decoder.decode([self.large(b"\xdd\x00\x03\x00\x00" + b"\x91\x01\xa1x\xcc\xff" * 65536)], 0)
-        finishing = asyncio.ensure_future(decoder.decode_put_off_job(late))
+        finishing = asyncio.ensure_future(decoder.finish_decoding_job(late))
         turns = 0
         while not finishing.done():
             await asyncio.sleep(0)
@@ -953,7 +953,7 @@ class TestDecodingLater:
 class TestManyWorkers:
     async def test_an_idle_worker_looks_pauses_and_is_woken_by_a_message(self) -> None:
         bench = ReaderBench()
-        bench.shared.living_workers.note_living_workers(living=1000)
+        bench.shared.living_workers.set_living_workers(living=1000)
         bench.redis.answers = [[], [entry(1)]]
         bench.reader.start()
         await eventually(lambda: bench.redis.broker.on_backlog is not None, every=0.001)
@@ -970,7 +970,7 @@ class TestManyWorkers:
         self, living: int, published: int
     ) -> None:
         bench = ReaderBench()
-        bench.shared.living_workers.note_living_workers(living=living)
+        bench.shared.living_workers.set_living_workers(living=living)
         bench.redis.broker.answer_with["has_unread_entries"] = lambda *_: True
         bench.lanes.free = 1
         bench.redis.answers = [[entry(1)], [entry(2)], [entry(3)]]

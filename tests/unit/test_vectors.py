@@ -19,14 +19,14 @@ from pychasqui._wire.entry import may_be_unique, read_envelope_and_name, read_jo
 from pychasqui._wire.envelope import decode_envelope, encode_envelope
 from pychasqui._wire.event import (
     Event,
-    active_event,
-    completed_without_result_event,
-    dead_event,
-    drained_event,
-    failed_event,
-    progress_event,
+    make_active_event,
+    make_completed_without_result_event,
+    make_dead_event,
+    make_drained_event,
+    make_failed_event,
+    make_progress_event,
+    make_retry_event,
     read_event,
-    retry_event,
 )
 from pychasqui._wire.member import join_member, split_member
 from pychasqui._wire.msgpack import decode_data, encode_data
@@ -115,15 +115,15 @@ def test_a_dead_letter_with_these_fields_is_read_as_this(vector: dict[str, Any])
 
 RUN = FailedRun(1, 100, "err", "LookupError", "no such customer")
 EVENTS = [
-    active_event("j", "mail", 1, 5),
+    make_active_event("j", "mail", 1, 5),
     Event("completed", "j", "mail", ("attempt", 1, "duration_us", 100, "stored", 1), 5),
-    completed_without_result_event("j", "", 1, 100, "a set cannot be stored", 5),
-    failed_event("j", "mail", RUN, 5),
-    retry_event("j", "mail", 2, 100, 5),
-    dead_event("j", "mail", 1, "unrecoverable", RUN, 5),
-    dead_event("", "", 0, "malformed", None, 5),
-    progress_event("j", "mail", 50, ())._replace(at_ms=5),
-    drained_event()._replace(at_ms=5),
+    make_completed_without_result_event("j", "", 1, 100, "a set cannot be stored", 5),
+    make_failed_event("j", "mail", RUN, 5),
+    make_retry_event("j", "mail", 2, 100, 5),
+    make_dead_event("j", "mail", 1, "unrecoverable", RUN, 5),
+    make_dead_event("", "", 0, "malformed", None, 5),
+    make_progress_event("j", "mail", 50, ())._replace(at_ms=5),
+    make_drained_event()._replace(at_ms=5),
 ]
 
 

@@ -110,9 +110,9 @@ class JobNameLabels:
     def __call__(self, name: str) -> str:
         if name in self._known:
             return name
-        return self._admit_name(cut_and_escape_label_value(name))
+        return self._name_or_other_if_full(cut_and_escape_label_value(name))
 
-    def _admit_name(self, name: str) -> str:
+    def _name_or_other_if_full(self, name: str) -> str:
         if name not in self._known:
             if len(self._known) >= self._max_names:
                 return OTHER

@@ -30,15 +30,17 @@ class AddBatch:
         "is_sent_by_idmp",
         "max_stream_len",
         "names",
+        "needed_room",
         "number",
         "options",
         "replicas",
-        "room_for",
         "slot",
         "waiters",
     )
 
-    def __init__(self, deadline: float, room_for: int, max_stream_len: int, *, is_sent_by_idmp: bool = False) -> None:
+    def __init__(
+        self, deadline: float, needed_room: int, max_stream_len: int, *, is_sent_by_idmp: bool = False
+    ) -> None:
         self.envelopes: list[bytes] = []
         self.names: list[bytes] = []
         self.ids: list[str] = []
@@ -46,7 +48,7 @@ class AddBatch:
         self.bytes = 0  # of envelopes, and what options cost
         self.waiters: list[asyncio.Future[str]] = []  # one for each job, or a single one for all of them
         self.deadline = deadline
-        self.room_for = room_for
+        self.needed_room = needed_room
         self.max_stream_len = max_stream_len
         self.slot = self.number = -1
         self.is_bulk = False

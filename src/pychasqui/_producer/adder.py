@@ -111,14 +111,14 @@ class Adder:
         names: list[bytes],
         ids: list[str],
         options: list[AddOptions] | None,
-        room_for: int,
+        needed_room: int,
         replicas: int = 0,
     ) -> asyncio.Future[str]:
-        """Add a batch that is taken whole, if there is room for `room_for` jobs (0: without asking).
+        """Add a batch that is taken whole, if there is room for `needed_room` jobs (0: without asking).
 
         The answer is a status for each job.
         """
-        batch = AddBatch(loop.time() + self._timeout_s, room_for, self._max_stream_len if room_for else 0)
+        batch = AddBatch(loop.time() + self._timeout_s, needed_room, self._max_stream_len if needed_room else 0)
         waiter: asyncio.Future[str] = loop.create_future()
         batch.fill_with_bulk(envelopes, names, ids, options, waiter, replicas)
         self._waiting.append(batch)
@@ -182,11 +182,11 @@ class Adder:
             session.transactions.watch(batch.deadline, self._send_gathered)
             return
         elif batch.options is None:
-            head = (batch.slot, batch.number, batch.max_stream_len, batch.room_for)
+            head = (batch.slot, batch.number, batch.max_stream_len, batch.needed_room)
             session.add(*head, batch.envelopes, batch.names)
         else:
-            room_for = batch.room_for if batch.is_bulk else 0  # single adds are each for themselves
-            head = (batch.slot, batch.number, batch.max_stream_len, room_for)
+            needed_room = batch.needed_room if batch.is_bulk else 0  # single adds are each for themselves
+            head = (batch.slot, batch.number, batch.max_stream_len, needed_room)
             session.add_with_options(*head, batch.envelopes, batch.names, batch.ids, batch.options)
         session.expect(batch.deadline, partial(self._handle_reply, batch))
         if batch.is_large:

@@ -78,9 +78,9 @@ class Sender:
 
     def _send_and_wait_for_replicas(self, envelope: bytes, encoded: EncodedJob, wait_replicas: int) -> Awaitable[str]:
         options = None if encoded.options is PLAIN else [encoded.options]
-        room_for = 1 if self._max_stream_len else 0
+        needed_room = 1 if self._max_stream_len else 0
         return self._replicated.add_all(
-            self._loop, [envelope], [encoded.name], [encoded.id], options, room_for, wait_replicas
+            self._loop, [envelope], [encoded.name], [encoded.id], options, needed_room, wait_replicas
         )
 
     async def _send_traced(self, tracing: Tracing, encoded: EncodedJob, wait_replicas: int) -> str:
@@ -103,8 +103,8 @@ class Sender:
 
     async def _add_in_batches(self, encoded: JobBatch, jobs: list[Mapping[str, Any]], wait_replicas: int) -> list[Job]:
         batches = encoded.cut_into_batches()
-        room_for = encoded.count_due_now() if self._max_stream_len else 0
-        answers = await self._start_batches(batches, room_for, wait_replicas)
+        needed_room = encoded.count_due_now() if self._max_stream_len else 0
+        answers = await self._start_batches(batches, needed_room, wait_replicas)
         added = make_added_jobs(encoded, jobs, self._queue)  # hot: built while Redis works
         # hot: there is nearly always one; gather takes 20 us
         results = (
@@ -120,21 +120,21 @@ class Sender:
         return added
 
     async def _start_batches(
-        self, batches: list[JobBatch], room_for: int, wait_replicas: int
+        self, batches: list[JobBatch], needed_room: int, wait_replicas: int
     ) -> list[asyncio.Future[str]]:
         """Starts a few batches at a time, and no more of them once one has failed."""
         adder = self._replicated if wait_replicas else self._adder
         answers: list[asyncio.Future[str]] = []
         for batch in batches:
             jobs = (batch.envelopes, batch.names, batch.ids, batch.options)
-            answers.append(adder.add_all(self._loop, *jobs, room_for, wait_replicas))
+            answers.append(adder.add_all(self._loop, *jobs, needed_room, wait_replicas))
             # The first batch checks that the stream has room for all, so it goes alone; the others skip the check.
-            behind = len(answers) - (1 if room_for else limits.ADD_WINDOW)
+            behind = len(answers) - (1 if needed_room else limits.ADD_WINDOW)
             if behind >= 0 and len(batches) > 1:
                 await asyncio.wait({answers[behind]})
                 if answers[behind].exception() is not None:
                     break
-            room_for = 0
+            needed_room = 0
         return answers
 
     async def close(self) -> None:

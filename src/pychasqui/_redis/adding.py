@@ -68,10 +68,10 @@ class AddSession:
         self._write_add_call((slot, number, self._broker.ledger_ttl_ms, max_stream_len, 1, 1, 1, name, b"", envelope))
 
     def add(
-        self, slot: int, number: int, max_stream_len: int, room_for: int, envelopes: list[bytes], names: list[bytes]
+        self, slot: int, number: int, max_stream_len: int, needed_room: int, envelopes: list[bytes], names: list[bytes]
     ) -> None:
-        """Adds a batch of plain jobs, if the stream has room for `room_for` of them."""
-        head = (slot, number, self._broker.ledger_ttl_ms, max_stream_len, room_for, len(envelopes))
+        """Adds a batch of plain jobs, if the stream has room for `needed_room` of them."""
+        head = (slot, number, self._broker.ledger_ttl_ms, max_stream_len, needed_room, len(envelopes))
         self._write_add_call((*head, *make_add_arguments(envelopes, names)))
 
     def add_large(
@@ -91,14 +91,22 @@ class AddSession:
         slot: int,
         number: int,
         max_stream_len: int,
-        room_for: int,
+        needed_room: int,
         envelopes: list[bytes],
         names: list[bytes],
         ids: list[str],
         options: list[AddOptions],
     ) -> None:
         """Adds a batch of which some jobs are delayed or the only one of their id."""
-        head = (slot, number, self._broker.ledger_ttl_ms, max_stream_len, room_for, self._broker.prefix, INDEX_KEPT_MS)
+        head = (
+            slot,
+            number,
+            self._broker.ledger_ttl_ms,
+            max_stream_len,
+            needed_room,
+            self._broker.prefix,
+            INDEX_KEPT_MS,
+        )
         self.transactions.unwatch()
         arguments = (*head, self._due_channel, *make_add_with_options_arguments(envelopes, names, ids, options))
         self.socket.write(scripts.ADD_WITH_OPTIONS.pack(self.socket, self._broker.add_with_options_keys, arguments))

@@ -53,7 +53,7 @@ class Connection:
         self,
         destination: Destination,
         *,
-        printable: str,
+        printable_url: str,
         timeout_s: float = 10.0,
         on_down: Callable[[Exception], None] | None = None,
         on_up: Callable[[], None] | None = None,
@@ -66,7 +66,7 @@ class Connection:
         self._endpoint: Endpoint | None = None  # of the socket, or of the attempt
         self._attempt_timeout: asyncio.Timeout | None = None  # of an attempt, or of the pause before it
         self._is_outdated = False  # the attempt: another server is the right one by now
-        self._printable_url = printable  # the address for messages, without secrets
+        self._printable_url = printable_url  # the address for messages, without secrets
         self._on_down = on_down
         self._on_up = on_up
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -152,7 +152,7 @@ class Connection:
         if slot not in self._node_connections:
             self._node_connections[slot] = Connection(
                 destination,
-                printable=self._printable_url,
+                printable_url=self._printable_url,
                 timeout_s=self.timeout_s,
                 on_down=self._on_down,
                 on_up=self._on_up,
@@ -208,9 +208,7 @@ class Connection:
             except (ConnectionLost, CommandTimeout, OSError) as error:  # TimeoutError is an OSError
                 if self._is_outdated:
                     continue
-                self._report_connection_failure(
-                    ConnectionLost(explain_failure(error, self._destination.absence_remedy))
-                )
+                self._report_failure(ConnectionLost(explain_failure(error, self._destination.absence_remedy)))
                 if (wrong := await self._diagnose_wrong_protocol()) is not None:
                     return wrong
             except NotRedis as error:
@@ -218,12 +216,12 @@ class Connection:
             except RefusedCredentials as error:
                 if asyncio.get_running_loop().time() >= credentials_due_at:
                     return AuthenticationFailed(*error.args)
-                self._report_connection_failure(error)
+                self._report_failure(error)
                 self._backoff.shorten(LATE_CREDENTIALS_PAUSE_S)
             except ChasquiError as error:
                 if not isinstance(error, ReplyError) or action_for(error) is ErrorAction.FATAL:
                     return error
-                self._report_connection_failure(error)
+                self._report_failure(error)
             except Exception as error:  # noqa: BLE001  a resolver or a TLS library may raise anything
                 return RedisTrouble(f"cannot connect to {self._printable_url}: {type(error).__name__}: {error}")
             else:
@@ -239,8 +237,7 @@ class Connection:
     def _leave_server_if_wrong(self) -> None:
         """Leaves a server that is no longer the right one, or an attempt to reach it.
 
-        What is in flight at a server that was the master may be executed there later, and lost with it: so it is not
-        waited for.
+        What is in flight at a former master may be executed there later, and lost with it: so it is not waited for.
         """
         endpoint, socket = self._endpoint, self.live_socket()
         if self._is_closed or endpoint is None or self._destination.is_current(endpoint):
@@ -263,9 +260,8 @@ class Connection:
         socket, self.socket = self.socket, None
         if socket is not None and self._sockets is not None:
             self.writes_before += socket.writes
-            self._sockets.remove_user(
-                socket, self, partial(socket.close_when_answered if waits_for_replies else socket.drop, reason)
-            )
+            close = socket.close_when_answered if waits_for_replies else socket.drop
+            self._sockets.remove_user(socket, self, partial(close, reason))
 
     def _has_been_open_for_long(self) -> bool:
         return asyncio.get_running_loop().time() - self._opened_at >= STEADY_S
@@ -280,7 +276,7 @@ class Connection:
         """Resets the pauses, unless the server refused this socket right after it was opened: it may do so again."""
         assert socket.lost is not None
         if not isinstance(socket.lost, (ReplyTooLarge, Redirected)):  # the caller logs the one, the route the other
-            self._report_connection_failure(socket.lost)
+            self._report_failure(socket.lost)
         if socket.refused_by is None or self._has_been_open_for_long():
             self._backoff.reset()
         if socket.refused_by is not None:
@@ -295,7 +291,7 @@ class Connection:
         if self._on_up is not None:
             self._on_up()
 
-    def _report_connection_failure(self, error: ChasquiError) -> None:
+    def _report_failure(self, error: ChasquiError) -> None:
         self.trouble = error
         if self._endpoint is not None:
             self._destination.report_trouble(self._endpoint, error)

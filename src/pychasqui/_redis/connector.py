@@ -120,7 +120,7 @@ class Connector:
         """
         return Connection(
             RoutedDestination(self, slot, protocol=None if gets_messages else 2),
-            printable=str(self),
+            printable_url=str(self),
             timeout_s=timeout_s,
             on_down=self._log_unreachable_once,
             on_up=self._log_reachable_again,

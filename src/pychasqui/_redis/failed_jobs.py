@@ -5,7 +5,15 @@ from __future__ import annotations
 import msgspec
 
 from .._core.outcome import CANCELLED, EXPIRED, FailedRun
-from .._wire.event import Event, cancelled_event, dead_event, expired_event, failed_run_events, join_events, retry_event
+from .._wire.event import (
+    Event,
+    join_events,
+    make_cancelled_event,
+    make_dead_event,
+    make_expired_event,
+    make_failed_run_events,
+    make_retry_event,
+)
 
 OUTCOME_EXTRA_BYTES = 1000  # about what an outcome takes beside its job's data
 
@@ -33,8 +41,8 @@ class Rescheduled(msgspec.Struct, gc=False):
         if with_events:
             job = (self.job_id, self.job_name)
             events = join_events(
-                *failed_run_events(*job, self.run, self.at_ms),
-                retry_event(*job, self.run.attempt + 1, self.delay_ms, self.at_ms),
+                *make_failed_run_events(*job, self.run, self.at_ms),
+                make_retry_event(*job, self.run.attempt + 1, self.delay_ms, self.at_ms),
             )
         head = (self.entry_id, self.delivery, self.delay_ms, self.member, self.job_id, int(self.may_be_unique))
         return (*head, len(events), *events)
@@ -75,11 +83,11 @@ class Buried(msgspec.Struct, gc=False):
 
     def _make_events(self) -> list[Event]:
         if self.job_id is None:
-            return [dead_event("", "", self.runs, self.reason, None, self.at_ms)]
+            return [make_dead_event("", "", self.runs, self.reason, None, self.at_ms)]
         job = (self.job_id, self.job_name)
         if self.reason == CANCELLED:
-            return [cancelled_event(*job, self.runs, self.run, self.at_ms)]
-        dead = dead_event(*job, self.runs, self.reason, self.run, self.at_ms)
+            return [make_cancelled_event(*job, self.runs, self.run, self.at_ms)]
+        dead = make_dead_event(*job, self.runs, self.reason, self.run, self.at_ms)
         if self.reason == EXPIRED:
-            return [expired_event(*job, self.runs, self.at_ms), dead]
-        return [dead] if self.run is None else [*failed_run_events(*job, self.run, self.at_ms), dead]
+            return [make_expired_event(*job, self.runs, self.at_ms), dead]
+        return [dead] if self.run is None else [*make_failed_run_events(*job, self.run, self.at_ms), dead]

@@ -68,12 +68,12 @@ class DeferredSignals:
             handler = get_handler(number)
             if callable(handler):
                 self._replaced.append((number, handler))
-                set_handler(number, self._note_signal)
+                set_handler(number, self._defer_signal)
 
     def _restore_handlers(self) -> None:
         while self._replaced:
             set_handler(*self._replaced.pop())
 
-    def _note_signal(self, number: int, frame: object) -> None:
+    def _defer_signal(self, number: int, frame: object) -> None:
         self.arrived.append(number)
         self._on_arrival()

@@ -42,14 +42,14 @@ class InjectionPlan:
         # by parameter, for each job the same: values of the lifespan
         self.constants = {name: constants[one] for name, one in self._wanted.items() if one in constants}
         self.is_constant = not self._provisions
-        self.single_generator = self._find_single_generator()
+        self.single_generator = self._make_single_generator_plan()
 
     def _find_providers(self, function: Callable[..., Any], *, is_task: bool = False) -> dict[str, Provider]:
         needs: dict[str, Provider] = {}
         for one in inspect.signature(function).parameters.values():
             if isinstance(one.default, Injected):
                 needs[one.name] = provider_of(one.default)
-                self._plan_provider(needs[one.name])
+                self._add_provider_to_plan(needs[one.name])
             elif not is_task and one.default is one.empty:
                 raise InvalidArgument(
                     f"{self._label}: {one.name} of {getattr(function, '__name__', function)} has no default: "
@@ -57,7 +57,7 @@ class InjectionPlan:
                 )
         return needs
 
-    def _plan_provider(self, provider: Provider) -> None:
+    def _add_provider_to_plan(self, provider: Provider) -> None:
         if provider in self._constants or any(known.provider is provider for known in self._provisions):
             return
         if provider in self._seen:
@@ -65,7 +65,7 @@ class InjectionPlan:
         self._seen.append(provider)
         self._provisions.append(PlannedProvider(provider, self._find_providers(provider)))
 
-    def _find_single_generator(self) -> SingleGeneratorPlan | None:
+    def _make_single_generator_plan(self) -> SingleGeneratorPlan | None:
         if len(self._provisions) != 1 or len(self._wanted) != len(self.constants) + 1:
             return None
         ((provider, needs),) = self._provisions

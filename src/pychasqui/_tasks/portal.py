@@ -130,7 +130,7 @@ class Portal:
             self._inbox.append(call)
             is_first, self._start_is_due = not self._start_is_due, True
         if is_first:  # outside the lock: it is a system call
-            loop.call_soon_threadsafe(self._start_calls)
+            loop.call_soon_threadsafe(self._start_inbox_calls)
 
     def _join_wait_group_of_inbox(self, call: PortalCall) -> None:
         if self._group is None:
@@ -151,9 +151,9 @@ class Portal:
         """Runs the user's handlers, while another caller may run the loop."""
         with self._lock:
             call.set_can_run_loop(False)
-            runner = self._choose_other_runner(call)
+            runner = self._hand_loop_to_other_caller(call)
         if runner is not None:
-            self._wake_runner(runner)
+            self._wake_caller_to_run_loop(runner)
         signals.run_arrived_handlers()
         with self._lock:
             call.set_can_run_loop(True)
@@ -167,7 +167,7 @@ class Portal:
         elif not call.needs_task:
             call.run_in_this_thread(loop)
         else:
-            self._start_calls()
+            self._start_inbox_calls()
             loop.run_forever()
         self._paused_at = loop.time()
         self._wake_callers_of_ended()
@@ -175,14 +175,14 @@ class Portal:
     def _remove_call(self, thread_id: int, call: PortalCall) -> None:
         with self._lock:
             self._calls.pop(thread_id, None)
-            runner = self._choose_other_runner(call)
+            runner = self._hand_loop_to_other_caller(call)
             group = call.leave_group()
             if group is not None and len(self._free_groups) < MAX_FREE_GROUPS:
                 self._free_groups.append(group)
             if not call.is_ended:
                 self._cancel_abandoned_call(call)
         if runner is not None:
-            self._wake_runner(runner)
+            self._wake_caller_to_run_loop(runner)
 
     def _cancel_abandoned_call(self, call: PortalCall) -> None:
         """Its caller was interrupted: the next caller ends it, or the close of the portal."""
@@ -191,7 +191,7 @@ class Portal:
         if self._loop is not None:
             self._loop.call_soon_threadsafe(call.cancel)
 
-    def _choose_other_runner(self, call: PortalCall) -> PortalCall | None:
+    def _hand_loop_to_other_caller(self, call: PortalCall) -> PortalCall | None:
         """If this call's thread runs the loop, has another run it. The lock is held, and the loop does not run."""
         if self._runner is not call:
             return None
@@ -203,7 +203,7 @@ class Portal:
                     break
         return self._runner
 
-    def _wake_runner(self, call: PortalCall) -> None:
+    def _wake_caller_to_run_loop(self, call: PortalCall) -> None:
         with self._lock:
             group = call.group
             if group is self._group:
@@ -214,7 +214,7 @@ class Portal:
 
     # On the loop ----------------------------------------------------------------------------------------------------
 
-    def _start_calls(self) -> None:
+    def _start_inbox_calls(self) -> None:
         with self._lock:
             calls, self._inbox, self._group = self._inbox, [], None
             self._start_is_due = False  # a call that comes after it wakes the loop again

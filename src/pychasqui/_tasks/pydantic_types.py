@@ -27,13 +27,13 @@ class AnnotationSurvey:
         self._seen: dict[int, Any] = {}  # by id; kept, because a freed object would lend its id to another
         if "pydantic" in sys.modules:
             for annotation in annotations.values():
-                self._visit_annotation(annotation)
+                self._collect_names_in_annotation(annotation)
 
     @property
     def field_names(self) -> frozenset[str]:
         return frozenset(self._names)
 
-    def _visit_annotation(self, annotation: Any) -> None:
+    def _collect_names_in_annotation(self, annotation: Any) -> None:
         if id(annotation) in self._seen:
             return
         self._seen[id(annotation)] = annotation
@@ -41,11 +41,11 @@ class AnnotationSurvey:
             self.mentions_pydantic = True
         for part in (*typing.get_args(annotation), typing.get_origin(annotation)):
             if part is not None and not isinstance(part, str | int | bytes):
-                self._visit_annotation(part)
+                self._collect_names_in_annotation(part)
         if isinstance(annotation, type):
-            self._visit_fields(annotation)
+            self._collect_field_names(annotation)
 
-    def _visit_fields(self, kind: type) -> None:
+    def _collect_field_names(self, kind: type) -> None:
         own = getattr(kind, "model_fields", None) if _is_of_pydantic(kind) else None
         if isinstance(own, Mapping):
             self._names.update(own)
@@ -59,7 +59,7 @@ class AnnotationSurvey:
             return
         for name, hint in hints.items():
             self._names.add(name)
-            self._visit_annotation(hint)
+            self._collect_names_in_annotation(hint)
 
 
 def _is_of_pydantic(value: Any) -> bool:

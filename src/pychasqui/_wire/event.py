@@ -45,12 +45,12 @@ class Event(NamedTuple):
         return ["e", self.kind, "id", self.job_id, "ts", self.at_ms or now_ms(), *name, *self.extras]
 
 
-def active_event(job_id: str, job_name: str, attempt: int, at_ms: int) -> Event:
+def make_active_event(job_id: str, job_name: str, attempt: int, at_ms: int) -> Event:
     """A handler was called."""
     return Event("active", job_id, job_name, ("attempt", attempt), at_ms)
 
 
-def completed_without_result_event(
+def make_completed_without_result_event(
     job_id: str, job_name: str, attempt: int, duration_us: int, why: str, at_ms: int
 ) -> Event:
     """A job is completed, and what it returned could not be stored."""
@@ -69,27 +69,27 @@ def make_write_completed_arguments(completed: Iterable[CompletedEvent], *, resul
     return chain((result_prefix,), chain.from_iterable(completed))
 
 
-def failed_event(job_id: str, job_name: str, run: FailedRun, at_ms: int) -> Event:
+def make_failed_event(job_id: str, job_name: str, run: FailedRun, at_ms: int) -> Event:
     """A handler has raised."""
     extras = ("attempt", run.attempt, "reason", cut_error_text(run.error), "duration_us", run.duration_us)
     return Event("failed", job_id, job_name, extras, at_ms)
 
 
-def failed_run_events(job_id: str, job_name: str, run: FailedRun, at_ms: int) -> list[Event]:
+def make_failed_run_events(job_id: str, job_name: str, run: FailedRun, at_ms: int) -> list[Event]:
     """The events of a run that failed; one that was stopped because it took too long has one more."""
-    failed = failed_event(job_id, job_name, run, at_ms)
+    failed = make_failed_event(job_id, job_name, run, at_ms)
     if run.kind != "timeout":
         return [failed]
     extras = ("attempt", run.attempt, "duration_us", run.duration_us)
     return [Event("timeout", job_id, job_name, extras, at_ms), failed]
 
 
-def retry_event(job_id: str, job_name: str, attempt: int, delay_ms: int, at_ms: int) -> Event:
+def make_retry_event(job_id: str, job_name: str, attempt: int, delay_ms: int, at_ms: int) -> Event:
     """A failed job waits for the run with the number `attempt`."""
     return Event(RETRY_SCHEDULED, job_id, job_name, ("attempt", attempt, "backoff_ms", delay_ms), at_ms)
 
 
-def dead_event(job_id: str, job_name: str, runs: int, reason: str, run: FailedRun | None, at_ms: int) -> Event:
+def make_dead_event(job_id: str, job_name: str, runs: int, reason: str, run: FailedRun | None, at_ms: int) -> Event:
     """A job is in the dead letters after that many runs; `run` is the last of them if it ended here."""
     extras: tuple[str | int, ...] = ("attempt", runs, "reason", reason)
     if run is not None:
@@ -97,7 +97,7 @@ def dead_event(job_id: str, job_name: str, runs: int, reason: str, run: FailedRu
     return Event("dlq", job_id, job_name, extras, at_ms)
 
 
-def cancelled_event(job_id: str, job_name: str, runs: int, run: FailedRun | None, at_ms: int) -> Event:
+def make_cancelled_event(job_id: str, job_name: str, runs: int, run: FailedRun | None, at_ms: int) -> Event:
     """A job was cancelled; `run` is the one that ended by that."""
     extras: tuple[str | int, ...] = ("attempt", runs)
     if run is not None:
@@ -105,18 +105,18 @@ def cancelled_event(job_id: str, job_name: str, runs: int, run: FailedRun | None
     return Event("cancelled", job_id, job_name, extras, at_ms)
 
 
-def expired_event(job_id: str, job_name: str, runs: int, at_ms: int) -> Event:
+def make_expired_event(job_id: str, job_name: str, runs: int, at_ms: int) -> Event:
     """A job was not started in time."""
     return Event("expired", job_id, job_name, ("attempt", runs), at_ms)
 
 
-def progress_event(job_id: str, job_name: str, percent: int, words: tuple[str | int, ...]) -> Event:
+def make_progress_event(job_id: str, job_name: str, percent: int, words: tuple[str | int, ...]) -> Event:
     """A handler says how far its job is; `words` are fields of its own."""
     cut = (cut_error_text(word) if isinstance(word, str) else word for word in words)
     return Event("progress", job_id, job_name, ("progress", percent, *cut))
 
 
-def drained_event() -> Event:
+def make_drained_event() -> Event:
     """A read has found nothing after one that found something."""
     return Event("drained")
 

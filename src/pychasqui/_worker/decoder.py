@@ -55,7 +55,7 @@ class Decoder:
     def decode(self, entries: list[Entry], deliveries: int, ends_at: float = 0.0) -> list[Delivery]:
         """Returns the jobs that are to run; `deliveries` is how often the entries were delivered before.
 
-        Large ones, and those that are left at `ends_at`, are decoded by decode_put_off_job() when they are to start.
+        Large ones, and those that are left at `ends_at`, are decoded by finish_decoding_job() when they are to start.
         """
         ends_at = ends_at or monotonic() + SLICE_S
         if len(entries) > ENTRIES_A_CHECK:
@@ -69,11 +69,11 @@ class Decoder:
                     raw, raw_name, is_unique = fields[1], fields[3], False
                 else:
                     raw, raw_name, is_unique = read_job_fields(fields)
-                if len(raw) > small_bytes and self._is_decoding_put_off(raw, ends_at):
+                if len(raw) > small_bytes and self._should_put_off_decoding(raw, ends_at):
                     if len(raw) > self._max_payload_bytes:
                         self._on_rejected(entry_id, deliveries + 1, fields, "oversize_payload", f"{len(raw)} bytes")
                     else:
-                        jobs.append(_put_off_decoding(entry_id, fields, deliveries))
+                        jobs.append(_make_undecoded_delivery(entry_id, fields, deliveries))
                     continue
                 envelope, data = decode_envelope_and_data(raw)
             except DecodeError as error:
@@ -106,29 +106,29 @@ class Decoder:
             elif self._has_attempts_left(job):
                 # One that may expire is decoded again when it is to start: until then it may have to wait here.
                 may_expire = read_expiry_ms(job.extras) is not None
-                jobs.append(_put_off_decoding(entry_id, fields, deliveries) if may_expire else job)
+                jobs.append(_make_undecoded_delivery(entry_id, fields, deliveries) if may_expire else job)
         return [job for job in jobs if not self._is_cancelled(job)] if self._stops.cancellations else jobs
 
     def _decode_in_slices(self, entries: list[Entry], deliveries: int, ends_at: float) -> list[Delivery]:
         jobs: list[Delivery] = []
         for start in range(0, len(entries), ENTRIES_A_CHECK):
             if start and monotonic() >= ends_at:
-                jobs += (_put_off_decoding(entry_id, fields, deliveries) for entry_id, fields in entries[start:])
+                jobs += (_make_undecoded_delivery(entry_id, fields, deliveries) for entry_id, fields in entries[start:])
                 break
             jobs += self.decode(entries[start : start + ENTRIES_A_CHECK], deliveries, ends_at)
         return jobs
 
-    def _is_decoding_put_off(self, raw: bytes, ends_at: float) -> bool:
+    def _should_put_off_decoding(self, raw: bytes, ends_at: float) -> bool:
         return len(raw) > min(LARGE_BYTES, self._max_payload_bytes) or monotonic() >= ends_at
 
-    async def decode_put_off_job(self, job: Delivery) -> bool:
+    async def finish_decoding_job(self, job: Delivery) -> bool:
         """Decode a job that was put off, in parts between which the loop turns; whether it is to run."""
         if len(job.payload) <= LARGE_BYTES:
-            return await self._decode_put_off_payload(job)
+            return await self._decode_large_payload_in_steps(job)
         async with self._large:  # one at a time: many lanes would each take their part of every turn
-            return await self._decode_put_off_payload(job)
+            return await self._decode_large_payload_in_steps(job)
 
-    async def _decode_put_off_payload(self, job: Delivery) -> bool:
+    async def _decode_large_payload_in_steps(self, job: Delivery) -> bool:
         fields = job.data
         try:
             raw, raw_name, is_unique = read_job_fields(fields)
@@ -190,8 +190,8 @@ class Decoder:
         return name
 
 
-def _put_off_decoding(entry_id: bytes, fields: list[Any], deliveries: int) -> Delivery:
-    """A delivery that decode_put_off_job() decodes when it is to start."""
+def _make_undecoded_delivery(entry_id: bytes, fields: list[Any], deliveries: int) -> Delivery:
+    """A delivery that finish_decoding_job() decodes when it is to start."""
     envelope = max((word for word in fields or () if isinstance(word, bytes)), key=len, default=b"")
     return Delivery(
         "", "", fields, payload=envelope, entry_id=entry_id, earlier_deliveries=deliveries, is_decoded=False

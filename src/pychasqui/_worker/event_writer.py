@@ -15,7 +15,13 @@ from time import monotonic
 from .._core.delivery import Delivery
 from .._redis.broker import Broker
 from .._redis.event_batch import EventBatch
-from .._wire.event import CompletedEvent, Event, active_event, completed_without_result_event, drained_event
+from .._wire.event import (
+    CompletedEvent,
+    Event,
+    make_active_event,
+    make_completed_without_result_event,
+    make_drained_event,
+)
 from ..errors import RedisTrouble
 from .service import Service
 from .shared import Shared
@@ -74,7 +80,9 @@ class EventWriter(Service):
             job.has_active_event = True
             duration_us = int((job.ended_at - job.started_at) * 1_000_000)
             at_ms, why = int((job.ended_at + self._epoch_s) * 1000), job.why_not_stored
-            events.append(completed_without_result_event(job.id, job.name, job.attempt + 1, duration_us, why, at_ms))
+            events.append(
+                make_completed_without_result_event(job.id, job.name, job.attempt + 1, duration_us, why, at_ms)
+            )
         return events
 
     def write(self, events: list[Event]) -> None:
@@ -83,7 +91,7 @@ class EventWriter(Service):
         self._broker.write_events(EventBatch(self._max_len, self._count_if_dropped, events))
 
     def _write_drained_event(self) -> None:
-        self.write([drained_event()])
+        self.write([make_drained_event()])
 
     async def _run(self) -> None:
         while True:
@@ -118,7 +126,7 @@ class EventWriter(Service):
 
     def _make_active_event(self, job: Delivery) -> Event:
         at_ms = int((job.started_at + self._epoch_s) * 1000)
-        return active_event(job.id, job.name, job.attempt + 1, at_ms)
+        return make_active_event(job.id, job.name, job.attempt + 1, at_ms)
 
     def _count_if_dropped(self, count: int, trouble: RedisTrouble | None) -> None:
         if trouble is not None:

@@ -27,7 +27,7 @@ class GroupRecovery:
         self.lock = threading.Lock()  # held from the look at `reports` until what came is among what is held
         self._me = (group, consumer, lease_ms)
         self._group, self._lease_ms = group, lease_ms
-        self.reports = 0  # how many there were; to be compared with a report_number() with the lock held
+        self.reports = 0  # how many there were; to be compared with a last_report_number() with the lock held
         self._is_under_way = False
 
     async def rebuild_group(self, broker: Broker) -> bool:
@@ -52,7 +52,7 @@ class GroupRecovery:
                 self._lease_ms,
             )
 
-    def report_number(self) -> int:
+    def last_report_number(self) -> int:
         """The number of the last report; NEVER while one is on its way.
 
         Entries that come meanwhile may be of the group as it was before.

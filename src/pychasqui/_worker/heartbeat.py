@@ -81,7 +81,7 @@ class Heartbeat:
                         self._renew_at = lease_clock() + self._renewal.every_s
                         self._unanswered += 1
                         tasks.create_task(self._renew_lease(tasks))
-                    self._loop_watch.check_loop()
+                    self._loop_watch.check_loop_lag()
                     await self._sleep_until_renewal()
         finally:
             await self._broker.close()

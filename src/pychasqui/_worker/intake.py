@@ -28,7 +28,7 @@ class ReadSnapshot(NamedTuple):
     """The state when entries were asked for. If it has changed when they come, they may belong to another worker."""
 
     lapses: int
-    report_number: int
+    last_report_number: int
 
 
 class Intake:
@@ -171,7 +171,7 @@ class Intake:
 
     def take_snapshot(self) -> ReadSnapshot:
         """Returns the state to compare with when the entries come; taken before they are asked for."""
-        return ReadSnapshot(self._lease.lapses, self._recovery.report_number())
+        return ReadSnapshot(self._lease.lapses, self._recovery.last_report_number())
 
     def _is_stale(self, snapshot: ReadSnapshot) -> bool:
         """Whether other workers may have taken the entries that were asked for. Those still ours become orphans.
@@ -181,7 +181,7 @@ class Intake:
         """
         lease = self._lease
         was_over = lease.lapses != snapshot.lapses or lease_clock() >= lease.until  # hot: a call less than is_over
-        stale = was_over or self._recovery.reports != snapshot.report_number
+        stale = was_over or self._recovery.reports != snapshot.last_report_number
         if stale:
             self._may_have_orphans.set()
         return stale

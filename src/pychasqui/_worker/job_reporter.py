@@ -12,7 +12,7 @@ from collections.abc import Callable, Generator
 from typing import Any
 
 from .._redis.broker import Broker
-from .._wire.event import Event, progress_event
+from .._wire.event import Event, make_progress_event
 from .._wire.job_log import cut_line
 from ..errors import RedisTrouble
 from .job_stops import JobStops
@@ -49,7 +49,7 @@ class JobReporter:
     def _send_progress(self, job_id: str, job_name: str, percent: int, extras: tuple[str | int, ...]) -> None:
         self._broker.set_progress(job_id, percent, self._kept_ms, _log_if_refused)
         if self._emit is not None:
-            self._emit([progress_event(job_id, job_name, percent, extras)])
+            self._emit([make_progress_event(job_id, job_name, percent, extras)])
 
     def _call_in_loop(self, function: Callable[..., None], *arguments: Any) -> None:
         assert self._loop is not None

@@ -71,7 +71,7 @@ class Lanes:
         self._loop = asyncio.get_running_loop()
         for number in range(len(self._running)):
             lane = asyncio.create_task(self._run_lane(number), name=f"chasqui lane {number}")
-            lane.add_done_callback(self._note_lane_end)
+            lane.add_done_callback(self._handle_lane_end)
             self._tasks.append(lane)
         self._alive = len(self._tasks)
 
@@ -200,7 +200,7 @@ class Lanes:
                     inbox.popleft()  # not before: the heartbeat's thread must see it in one place or the other
                     self._started += 1
                     if not job.is_decoded:
-                        self._wake_others()
+                        self._wake_all_idle_lanes()
                         is_to_run, now = await self._finish_decoding(job), monotonic()
                         if not is_to_run or not self._may_still_start(job, now):
                             self._free_lane_without_run(number)
@@ -223,7 +223,7 @@ class Lanes:
                         except GeneratorExit as own:
                             raise HandlerExit(own) from None
                         else:
-                            self._wake_others()
+                            self._wake_all_idle_lanes()
                             result = await await_rest_of_coroutine(run, rest, waits_for)
                     else:
                         ending, begun = begun.finish(), None
@@ -299,7 +299,7 @@ class Lanes:
             if not lane.done():
                 lane.set_result(None)
 
-    def _wake_others(self) -> None:  # called by a lane whose handler waits
+    def _wake_all_idle_lanes(self) -> None:  # called by a lane whose handler waits
         self._handlers_wait = True
         if self._inbox and self._idle:
             self._wake_idle_lanes(len(self._idle))
@@ -333,7 +333,7 @@ class Lanes:
         if self._drained is not None and not self._drained.done():  # the waiting task may have been cancelled
             self._drained.set_result(None)
 
-    def _note_lane_end(self, lane: asyncio.Task[None]) -> None:
+    def _handle_lane_end(self, lane: asyncio.Task[None]) -> None:
         self._alive -= 1
         self._signal_drained()  # which looks whether there is another to wait for
         if not lane.cancelled() and (error := lane.exception()) is not None:

@@ -10,7 +10,7 @@ class LivingWorkers:
     def __init__(self, living: int = 1) -> None:
         self.living = living
 
-    def note_living_workers(self, living: int) -> None:
+    def set_living_workers(self, living: int) -> None:
         self.living = max(1, living)
 
     def scale_pause_by_workers(self, pause_s: float, unscaled_workers: int) -> float:

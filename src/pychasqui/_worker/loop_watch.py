@@ -21,7 +21,7 @@ BLOCKED_S = 1.5  # a loop that has not turned for this long is reported
 
 
 class LoopWatch:
-    """Made in the worker's loop; check_loop() is for the watching thread, at least once in ASKS_APART_S."""
+    """Made in the worker's loop; check_loop_lag() is for the watching thread, at least once in ASKS_APART_S."""
 
     def __init__(
         self, consumer: str, holdings: Holdings, *, call_in_worker_loop: Callable[[Callable[[], None]], None]
@@ -35,8 +35,8 @@ class LoopWatch:
         self._last_asked_at = float("-inf")
         self._is_blocked = False
 
-    def check_loop(self) -> None:
-        self._report_blockage()
+    def check_loop_lag(self) -> None:
+        self._log_blockage_once()
         apart_s = ASKS_APART_S if self._holdings.running_jobs() else IDLE_ASKS_APART_S
         if self._asked_at is None and monotonic() >= self._last_asked_at + apart_s:
             self._request_lag_measurement()
@@ -53,7 +53,7 @@ class LoopWatch:
             log.warning("the event loop of worker %s turns again after %.1f s", self._consumer, self.lag_s)
         self._is_blocked, self._asked_at = False, None
 
-    def _report_blockage(self) -> None:
+    def _log_blockage_once(self) -> None:
         """Logs once for each blockage how long it lasts, which jobs run, and the stack of the loop's thread."""
         asked_at = self._asked_at
         silent_s = 0.0 if asked_at is None else monotonic() - asked_at

@@ -93,7 +93,7 @@ class Reader(Service):
         while not self._task.done() and monotonic() < give_up_at:
             try:
                 async with asyncio.timeout(UNBLOCK_FOR_S):
-                    await self._unblock_read()
+                    await self._unblock_or_drop_read()
             except (RedisTrouble, TimeoutError):
                 break
             await asyncio.wait({self._task}, timeout=UNBLOCK_EVERY_S)
@@ -116,10 +116,10 @@ class Reader(Service):
         give_up_at = monotonic() + UNBLOCK_FOR_S
         while self._is_paused.is_set and self._intake.is_expecting and monotonic() < give_up_at:
             with suppress(RedisTrouble):  # the read ends by itself
-                await self._unblock_read()
+                await self._unblock_or_drop_read()
             await asyncio.sleep(UNBLOCK_EVERY_S)
 
-    async def _unblock_read(self) -> None:
+    async def _unblock_or_drop_read(self) -> None:
         client_id = self._broker.client_id
         address = self._broker.server_address
         if client_id is not None and not await self._helper.unblock_read(client_id, address):
@@ -164,8 +164,10 @@ class Reader(Service):
                     continue
                 had_backlog = has_backlog
                 block_ms = None if had_backlog else self._turns.choose_block_ms()
-                is_look = block_ms is None and not had_backlog
-                came, has_backlog = await self._read_batches(count, block_ms, is_look=is_look)
+                is_poll_of_empty_queue = block_ms is None and not had_backlog
+                came, has_backlog = await self._read_batches(
+                    count, block_ms, is_poll_of_empty_queue=is_poll_of_empty_queue
+                )
             except RedisTrouble as error:
                 await self._recover_from_error(error)
                 continue
@@ -200,7 +202,9 @@ class Reader(Service):
         """Hands back jobs that wait here for too long because the handler has become slower."""
         await self._releaser.release_unstarted_jobs(kept_count=self._prefetch.max_unstarted_to_keep())
 
-    async def _read_batches(self, count: int, block_ms: int | None, *, is_look: bool) -> tuple[int, bool]:
+    async def _read_batches(
+        self, count: int, block_ms: int | None, *, is_poll_of_empty_queue: bool
+    ) -> tuple[int, bool]:
         """One read, and more of them for as long as each is full and there is room for another.
 
         A look at a queue that was empty brings few of large entries; the next read brings as many as fit in.
@@ -211,7 +215,7 @@ class Reader(Service):
         waits = block_ms is not None
         with self._intake.expecting_entries():
             if self._prefetch.may_exceed_bytes_left(count):
-                if not is_look:
+                if not is_poll_of_empty_queue:
                     if claimed := await self._read_by_bytes(count):
                         return len(claimed), True
                     if block_ms is None:
@@ -233,7 +237,7 @@ class Reader(Service):
                 count = self._count_to_read_behind(len(entries)) if is_full else 0
                 if count:  # hot: the server fetches the next batch while this one is decoded and run
                     reading = await self._send_read(count, None)
-                await self._take_in(entries)
+                await self._put_entries_in_slices(entries)
                 if not count:
                     return came, is_full
 
@@ -243,7 +247,7 @@ class Reader(Service):
         request = ReadRequest(count, block_ms, self._max_reply_bytes, self._intake.put_new_entries_and_start, small)
         return self._broker.read(self._group, self._consumer, request)
 
-    async def _take_in(self, entries: list[Entry]) -> None:
+    async def _put_entries_in_slices(self, entries: list[Entry]) -> None:
         """Has entries decoded and run; lets the event loop turn after every READ_BATCH of them."""
         for start in range(0, len(entries), READ_BATCH):
             if start:

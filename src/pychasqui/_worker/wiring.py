@@ -192,7 +192,7 @@ def build_components(
         on_start=None if event_writer is None else event_writer.queue_active_event,
         on_done=acker.done,
         on_failed=logs.bind_job_to_call(config.queue_name, failures.handle_error),
-        decode=decoder.decode_put_off_job,
+        decode=decoder.finish_decoding_job,
         is_abandoned=is_abandoned,
     )
 

@@ -94,7 +94,7 @@ async def _add_one(
 ) -> None:
     if dry_run:
         shown = printable(encode_compact_json(job["data"]), 1000)
-        context.output.message(f"would add a job {printable(job['name'])!r} to queue {queue.name}: {shown}")
+        context.output.print_message(f"would add a job {printable(job['name'])!r} to queue {queue.name}: {shown}")
         return
     async with queue:
         try:
@@ -103,20 +103,22 @@ async def _add_one(
             raise click.UsageError(str(error)) from None
         record = {"queue": queue.name, "id": added.id, "name": added.name, "is_new": added.is_new}
         if not added.is_new:
-            context.output.message(f"queue {queue.name} has a job {printable(added.id)!r} already: nothing was added")
+            context.output.print_message(
+                f"queue {queue.name} has a job {printable(added.id)!r} already: nothing was added"
+            )
         if timeout_s is None:
-            context.output.item(record, printable(added.id, UNCUT))
+            context.output.print_item(record, printable(added.id, UNCUT))
             return
-        context.output.message(f"waiting for the result of job {printable(added.id)}")
+        context.output.print_message(f"waiting for the result of job {printable(added.id)}")
         result = await _wait_for_result(context, queue, added.id, timeout_s)
-    context.output.item({**record, "result": result}, printable(encode_compact_json(result), UNCUT))
+    context.output.print_item({**record, "result": result}, printable(encode_compact_json(result), UNCUT))
 
 
 async def _wait_for_result(context: CommandContext, queue: Queue, job_id: str, timeout_s: float) -> Any:
     try:
         return await queue.wait_for_result(job_id, timeout=timeout_s)
     except ResultNotStored as error:
-        context.output.message(f"the job is done: {error}")
+        context.output.print_message(f"the job is done: {error}")
         return None
     except JobFailed as error:
         raise CommandFailure(
@@ -143,13 +145,13 @@ async def _add_lines(context: CommandContext, queue: Queue, make_job: MakeJob, *
                         bar.show(added)
                 added += await _add_batch(queue, batch, added, dry_run=dry_run)
     except KeyboardInterrupt:  # while it read or parsed
-        context.output.message(f"interrupted: {_describe_added(0 if dry_run else added)}")
+        context.output.print_message(f"interrupted: {_describe_added(0 if dry_run else added)}")
         raise
     except CancelledError:  # while it waited for Redis
-        context.output.message(f"interrupted: {added:,} to {added + len(batch):,} jobs are in the queue")
+        context.output.print_message(f"interrupted: {added:,} to {added + len(batch):,} jobs are in the queue")
         raise
     record = {"queue": queue.name, "added": added, "dry_run": dry_run}
-    context.output.item(record, f"{'would add' if dry_run else 'added'} {added} jobs")
+    context.output.print_item(record, f"{'would add' if dry_run else 'added'} {added} jobs")
 
 
 def _parse_line_to_job(line: str, number: int, added_before: int, make_job: MakeJob) -> dict[str, Any]:

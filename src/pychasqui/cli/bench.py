@@ -68,7 +68,7 @@ def bench(context: CommandContext, seconds: float, size: int, concurrency: int) 
 async def _measure_and_print(context: CommandContext, seconds: float, size: int, concurrency: int, loop: str) -> None:
     async with _open_private_queue(context) as queue:
         await queue.is_paused()  # connects, which is in no time
-        context.output.message(f"measuring on queue {queue.name} for about {5 * seconds:g} s")
+        context.output.print_message(f"measuring on queue {queue.name} for about {5 * seconds:g} s")
         measures = Measures(queue, context.redis_url, seconds=seconds, data="x" * size, concurrency=concurrency)
         records = [
             await measures.measure_adding_one_by_one(),
@@ -81,7 +81,7 @@ async def _measure_and_print(context: CommandContext, seconds: float, size: int,
         record |= {f"shown_{name}": _format_milliseconds(record[f"{name}_ms"]) for name in ("p50", "p99")}
     setup: dict[str, Any] = {"payload_bytes": size, "concurrency": concurrency, "loop": loop}
     versions = {"pychasqui": __version__, "python": platform.python_version()}
-    context.output.table("measures", COLUMNS, records, **setup, **versions)
+    context.output.print_table("measures", COLUMNS, records, **setup, **versions)
 
 
 @asynccontextmanager
@@ -98,9 +98,9 @@ async def _open_private_queue(context: CommandContext) -> AsyncIterator[Queue]:
                 await queue.obliterate()
             except ReplyError as error:
                 await queue.drain()
-                context.output.message(f"queue {name} is empty, but its keys cannot be removed: {error}")
+                context.output.print_message(f"queue {name} is empty, but its keys cannot be removed: {error}")
             except RedisTrouble as error:
-                context.output.message(f"queue {name} could not be removed: {error}")
+                context.output.print_message(f"queue {name} could not be removed: {error}")
 
 
 class Measures:

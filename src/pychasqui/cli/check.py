@@ -138,12 +138,12 @@ def check_thresholds(
     records = [one.record() for one in measured]
     is_breached = any(one.is_breached for one in measured)
     if context.output.is_json:
-        context.output.json_list("checks", records, is_breached=is_breached)
+        context.output.print_json_list("checks", records, is_breached=is_breached)
     else:
         for record, one in zip(records, measured, strict=True):
             exact = format_value_for_pipe(one.value, Kind.SPAN if one.is_span else Kind.COUNT)
             record |= {"shown": one.shown if context.output.is_terminal else exact, "shown_limit": one.shown_limit}
-        context.output.table("checks", COLUMNS, records, empty="there are no queues")
+        context.output.print_table("checks", COLUMNS, records, empty="there are no queues")
     return ExitCode.BREACHED if is_breached else ExitCode.OK
 
 
@@ -180,13 +180,13 @@ def _answer_nagios(context: CommandContext, names: Sequence[str], thresholds: di
         measured, paused = context.run(measure_all(context, names, thresholds))
     except (ChasquiError, CommandFailure) as error:
         text = error.message if isinstance(error, CommandFailure) else str(error)
-        context.output.text(_make_nagios_line(NAGIOS_UNKNOWN, printable(text, 500)))
+        context.output.print_text(_make_nagios_line(NAGIOS_UNKNOWN, printable(text, 500)))
         return NAGIOS_UNKNOWN
     breaches = [one for one in measured if one.is_breached]
     parts = [f"{one.queue}: {one.check} {one.shown} ({one.shown_limit})" for one in breaches]
     parts += [f"{name}: paused" for name in paused]
     state = NAGIOS_CRITICAL if breaches else NAGIOS_WARNING if paused else NAGIOS_OK
-    context.output.text(_make_nagios_line(state, ", ".join(parts) or f"{len(measured)} checks passed", measured))
+    context.output.print_text(_make_nagios_line(state, ", ".join(parts) or f"{len(measured)} checks passed", measured))
     return state
 
 

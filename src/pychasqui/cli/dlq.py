@@ -106,7 +106,7 @@ async def _print_letters(
         "" if found else await explain_empty_queue(context, queue.name, f"queue {queue.name} has no {such}dead letters")
     )
     letters, is_cut = found[:limit], len(found) > limit
-    context.output.table(
+    context.output.print_table(
         "letters",
         LIST_COLUMNS if context.output.is_terminal else PIPE_COLUMNS,
         [{**letter_to_record(one), "summary": summarize_letter(one)} for one in letters],
@@ -116,9 +116,11 @@ async def _print_letters(
         dropped=dropped,
     )
     if is_cut and not context.output.is_json:
-        context.output.message(f"there are more: --after {letters[-1].dlq_id} shows the next, --limit more at once")
+        context.output.print_message(
+            f"there are more: --after {letters[-1].dlq_id} shows the next, --limit more at once"
+        )
     if dropped and not context.output.is_json:
-        context.output.message(f"{dropped:,} older letters were dropped because there was no room for them")
+        context.output.print_message(f"{dropped:,} older letters were dropped because there was no room for them")
 
 
 @dlq.command()
@@ -135,7 +137,7 @@ async def _print_first_letters(context: CommandContext, queue: Queue, limit: int
         letters = await queue.dlq.page(limit=limit)
     reasons = Counter(letter.reason for letter in letters)
     empty = "" if letters else await explain_empty_queue(context, queue.name, f"queue {queue.name} has no dead letters")
-    context.output.table(
+    context.output.print_table(
         "letters",
         PEEK_COLUMNS,
         [letter_to_record(letter) for letter in letters],
@@ -145,8 +147,10 @@ async def _print_first_letters(context: CommandContext, queue: Queue, limit: int
     )
     if letters and not context.output.is_json:
         counted = [{"reason": reason, "count": count} for reason, count in reasons.most_common()]
-        context.output.text("")
-        context.output.table("reasons", (Column("reason", "reason"), Column("count", "letters", Kind.COUNT)), counted)
+        context.output.print_text("")
+        context.output.print_table(
+            "reasons", (Column("reason", "reason"), Column("count", "letters", Kind.COUNT)), counted
+        )
 
 
 @dlq.command()
@@ -183,7 +187,7 @@ async def _print_letter_groups(context: CommandContext, queue: Queue, letter_fil
         "" if found else await explain_empty_queue(context, queue.name, f"queue {queue.name} has no {such}dead letters")
     )
     columns = TERMINAL_GROUP_COLUMNS if context.output.is_terminal else GROUP_COLUMNS
-    context.output.table("groups", columns, records, empty=empty, queue=queue.name)
+    context.output.print_table("groups", columns, records, empty=empty, queue=queue.name)
 
 
 @dlq.command()
@@ -209,8 +213,8 @@ async def _print_letter(context: CommandContext, queue: Queue, letter_or_job_id:
             ExitCode.NOT_FOUND,
         )
     if len(letters) > 1:
-        context.output.message(f"the job has {len(letters)} dead letters; this is the newest")
+        context.output.print_message(f"the job has {len(letters)} dead letters; this is the newest")
     record = letter_to_record(letters[-1])
     left_out = {column.key for column in islice(SHOW_COLUMNS, 4, None) if record.get(column.key) is None}
     columns = [column for column in SHOW_COLUMNS if column.key not in left_out or column.key == "data"]
-    context.output.facts(columns, {"queue": queue.name, **record})
+    context.output.print_facts(columns, {"queue": queue.name, **record})

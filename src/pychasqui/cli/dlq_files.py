@@ -62,7 +62,7 @@ async def _export_letters(
                 target.write(f"{json.dumps(to_jsonable(record))}\n")
                 written += 1
                 bar.show(written)
-    context.output.message(f"exported {written} dead letters of queue {queue.name}")
+    context.output.print_message(f"exported {written} dead letters of queue {queue.name}")
 
 
 @click.command("import")
@@ -97,7 +97,7 @@ async def _import_letters(context: CommandContext, queue: Queue, source: IO[str]
                     bar.show(added)
             added += len(batch) if dry_run else await queue.dlq.restore(batch)
     line = f"imported {added} dead letters, {present} were there already"
-    context.output.item(
+    context.output.print_item(
         {"queue": queue.name, "imported": added, "present": present, "dry_run": dry_run},
         f"would have {line}" if dry_run else line,
     )

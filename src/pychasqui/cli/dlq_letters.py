@@ -99,15 +99,15 @@ def died_at_ms(letter: DeadJob) -> int:
 
 def letter_to_export(letter: DeadJob) -> dict[str, Any]:
     """A letter as `dlq export` writes it. `payload` and `raw` have every byte of it; all else is for people."""
-    return {**letter_to_record(letter), "payload": _base64(letter.payload), "raw": _encode_raw_fields(letter)}
+    return {**letter_to_record(letter), "payload": _encode_base64(letter.payload), "raw": _encode_raw_fields(letter)}
 
 
 def _encode_raw_fields(letter: DeadJob) -> list[str | None]:
     """The fields of the letter, name and value in turn. None stands for the payload, which would be there twice."""
-    return [None if word is letter.payload else _base64(word) for word in letter.words]
+    return [None if word is letter.payload else _encode_base64(word) for word in letter.words]
 
 
-def _base64(raw: bytes) -> str:
+def _encode_base64(raw: bytes) -> str:
     return base64.b64encode(raw).decode()
 
 

@@ -66,18 +66,20 @@ def print_affected_letters(
     context: CommandContext, queue: Queue, letter_filter: dict[str, Any], survey: LetterSurvey
 ) -> None:
     """Says on standard error which letters a command is about to change."""
-    context.output.message(
+    context.output.print_message(
         f"{format_letter_count(survey.count)} of queue {queue.name}{printable(describe_filter(letter_filter), 500)}"
         f"{':' if survey.count else ''}"
     )
     for (name, reason), count in survey.kinds.most_common(MAX_KINDS_SHOWN):
-        context.output.message(f"  {count:>9,}  {printable(name, 40) or '(no name)'}  {printable(reason, 40)}")
+        context.output.print_message(f"  {count:>9,}  {printable(name, 40) or '(no name)'}  {printable(reason, 40)}")
     if len(survey.kinds) > MAX_KINDS_SHOWN:
-        context.output.message(f"  and {len(survey.kinds) - MAX_KINDS_SHOWN} more kinds: chasqui dlq groups shows them")
+        context.output.print_message(
+            f"  and {len(survey.kinds) - MAX_KINDS_SHOWN} more kinds: chasqui dlq groups shows them"
+        )
     if survey.has_more:
-        context.output.message("  more match and will stay: --all takes them as well, --limit a part of them")
+        context.output.print_message("  more match and will stay: --all takes them as well, --limit a part of them")
     if survey.undecodable:
-        context.output.message(f"  {format_letter_count(survey.undecodable)} cannot be decoded, and will stay")
+        context.output.print_message(f"  {format_letter_count(survey.undecodable)} cannot be decoded, and will stay")
 
 
 def format_letter_count(count: int) -> str:
@@ -227,4 +229,4 @@ def _make_missing_error(queue: Queue) -> CommandFailure:
 
 
 def _print_count(context: CommandContext, queue: Queue, word: str, count: int, line: str, *, dry_run: bool) -> None:
-    context.output.item({"queue": queue.name, word: count, "dry_run": dry_run}, line)
+    context.output.print_item({"queue": queue.name, word: count, "dry_run": dry_run}, line)

@@ -59,10 +59,10 @@ async def _print_acl(context: CommandContext, names: tuple[str, ...]) -> int:
         users = await examiner.acl_users(*names)
     if context.output.is_json:
         records = [{**asdict(user), "line": user.line} for user in users]
-        context.output.json_list("users", records, redis=examiner.redis_address)
+        context.output.print_json_list("users", records, redis=examiner.redis_address)
     else:
         for user in users:
-            context.output.text(user.line)
+            context.output.print_text(user.line)
     return ExitCode.OK
 
 
@@ -83,24 +83,24 @@ async def _examine_and_print(context: CommandContext, names: tuple[str, ...]) ->
         _print_findings(context, address, found)
     else:
         records = [asdict(finding) for finding in found]
-        context.output.table("findings", COLUMNS, records, redis=address, has_problem=has_problem)
+        context.output.print_table("findings", COLUMNS, records, redis=address, has_problem=has_problem)
     return ExitCode.FAILED if has_problem else ExitCode.OK
 
 
 def _print_findings(context: CommandContext, address: str, findings: list[Finding]) -> None:
     """Writes the findings under their subjects, each with what to do about it on a line of its own."""
     for subject in dict.fromkeys(finding.subject for finding in findings):
-        context.output.text(f"server {address}" if subject == "server" else printable(subject))
+        context.output.print_text(f"server {address}" if subject == "server" else printable(subject))
         for finding in (one for one in findings if one.subject == subject):
             word, colour = WORDS[finding.level]
             shown = click.style(f"{word:<8}", fg=colour) if context.output.has_color else f"{word:<8}"
             room = max(20, context.output.width - INDENT)
             first, *rest = _wrap_text(f"{finding.check}: {finding.text}", room)
-            context.output.text(f"  {shown} {first}")
+            context.output.print_text(f"  {shown} {first}")
             for line in [*rest, *(_wrap_text(f"-> {finding.remedy}", room) if finding.remedy else ())]:
-                context.output.text(f"{' ' * INDENT}{line}")
+                context.output.print_text(f"{' ' * INDENT}{line}")
     counts = Counter(finding.level for finding in findings)
-    context.output.message(f"{counts['problem']} problems, {counts['warning']} warnings")
+    context.output.print_message(f"{counts['problem']} problems, {counts['warning']} warnings")
 
 
 def _wrap_text(text: str, room: int) -> list[str]:

@@ -54,13 +54,13 @@ async def _print_facts(context: CommandContext, names: Sequence[str], group: str
         facts = await asyncio.gather(*(queues.official_facts(name, group=group) for name in names))
     if context.output.is_json:
         records = [_facts_to_record(name, one) for name, one in zip(names, facts, strict=True)]
-        context.output.json_list("queues", records)
+        context.output.print_json_list("queues", records)
         return
     if not names:
-        context.output.message("there are no queues")
+        context.output.print_message("there are no queues")
     for place, (name, one) in enumerate(zip(names, facts, strict=True)):
-        context.output.text(f"{chr(10) if place else ''}{name}" if len(names) > 1 else name)
-        context.output.table("facts", COLUMNS, _make_rows(one))
+        context.output.print_text(f"{chr(10) if place else ''}{name}" if len(names) > 1 else name)
+        context.output.print_table("facts", COLUMNS, _make_rows(one))
 
 
 @click.command()
@@ -89,11 +89,11 @@ async def _print_facts_repeatedly(context: CommandContext, name: str, interval_m
         while True:
             facts = await queues.official_facts(name, group=group)
             if output.is_json:
-                output.json({**make_iso_and_ms_fields(at=now_ms()), **_facts_to_record(name, facts)})
+                output.print_json({**make_iso_and_ms_fields(at=now_ms()), **_facts_to_record(name, facts)})
             else:
                 with output.frame():
-                    output.text(f"{name}, every {interval_ms} ms")
-                    output.table("facts", WATCH_COLUMNS, _make_rows(facts, before or facts))
+                    output.print_text(f"{name}, every {interval_ms} ms")
+                    output.print_table("facts", WATCH_COLUMNS, _make_rows(facts, before or facts))
             before = facts
             await asyncio.sleep(interval_ms / 1000)
 

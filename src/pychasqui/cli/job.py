@@ -143,7 +143,7 @@ async def _print_status(context: CommandContext, queue: Queue, status: JobStatus
     columns += [Column("data", "data", Kind.DATA)] if status.entry_id or status.due_ms is not None else []
     columns += [Column("result", "result", Kind.DATA)] if status.has_result else []
     columns += [Column("note", "note")] if status.note else []
-    context.output.facts(columns, shown)
+    context.output.print_facts(columns, shown)
     if status.state == "unknown":
         raise CommandFailure(f"job {printable(status.id)!r} is not known in queue {queue.name}", ExitCode.NOT_FOUND)
 
@@ -166,9 +166,9 @@ async def _print_result(context: CommandContext, queue: Queue, status: JobStatus
         why = status.note or f"it is {status.state}"
         raise CommandFailure(f"job {printable(status.id)!r} has no result: {printable(why, 500)}", ExitCode.NOT_FOUND)
     if context.output.is_json:
-        context.output.json({"queue": queue.name, "id": status.id, "result": status.result})
+        context.output.print_json({"queue": queue.name, "id": status.id, "result": status.result})
     else:
-        context.output.text(printable(encode_compact_json(status.result), 2**31))
+        context.output.print_text(printable(encode_compact_json(status.result), 2**31))
 
 
 async def _cancel_job(
@@ -180,20 +180,22 @@ async def _cancel_job(
             f"job {printable(status.id)!r} is {status.state}: there is nothing to cancel", ExitCode.NOT_FOUND
         )
     if dry_run:
-        context.output.message(f"would cancel {job_label}, which is {status.state}")
+        context.output.print_message(f"would cancel {job_label}, which is {status.state}")
         return
     confirm(context, f"Cancel {job_label}, which is {status.state}?", assume_yes=assume_yes)
     answer = await queue.cancel(status.id)
     if answer == "unknown":
         raise CommandFailure(f"job {printable(status.id)!r} has just ended: nothing was cancelled", ExitCode.NOT_FOUND)
     word = "cancelled" if answer == "removed" else "stopping"
-    context.output.item({"queue": queue.name, "id": status.id, "state": word}, f"{printable(status.id)} is {word}")
+    context.output.print_item(
+        {"queue": queue.name, "id": status.id, "state": word}, f"{printable(status.id)} is {word}"
+    )
 
 
 async def _run_job_now(context: CommandContext, queue: Queue, status: JobStatus, *, dry_run: bool) -> None:
     job_label = _require_delayed(queue, status, "run now")
     if dry_run:
-        context.output.message(f"would run {job_label} now")
+        context.output.print_message(f"would run {job_label} now")
         return
     _print_new_state_of_delayed(context, queue, status, await queue.run_now(status.id), "due now")
 
@@ -211,7 +213,9 @@ def _print_new_state_of_delayed(
 ) -> None:
     if not is_done:
         raise CommandFailure(f"job {printable(status.id)!r} is no longer delayed", ExitCode.NOT_FOUND)
-    context.output.item({"queue": queue.name, "id": status.id, "state": word}, f"{printable(status.id)} is {word}")
+    context.output.print_item(
+        {"queue": queue.name, "id": status.id, "state": word}, f"{printable(status.id)} is {word}"
+    )
 
 
 async def _print_log(context: CommandContext, queue: Queue, status: JobStatus, *, is_follower: bool) -> None:
@@ -221,9 +225,9 @@ async def _print_log(context: CommandContext, queue: Queue, status: JobStatus, *
         for line in await queue.read_job_log(status.id, after=after, limit=LINES_A_LOOK):
             after, has_lines = line.id, True
             record = {"id": status.id, **make_iso_and_ms_fields(at=int(line.id.partition("-")[0])), "line": line.text}
-            context.output.item(record, printable(line.text, 2**31))
+            context.output.print_item(record, printable(line.text, 2**31))
         if not is_follower or state in ENDED_STATES:
             break
         await asyncio.sleep(LOOK_EVERY_S)
     if not has_lines:
-        context.output.message(f"job {printable(status.id)} has no log")
+        context.output.print_message(f"job {printable(status.id)} has no log")

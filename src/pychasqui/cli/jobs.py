@@ -63,14 +63,14 @@ async def _print_jobs(
             searched += len(page.jobs)
             position = page.next
     if position is not None and searched >= MAX_SEARCHED:
-        context.output.message(f"only the first {searched:,} jobs were looked at")
+        context.output.print_message(f"only the first {searched:,} jobs were looked at")
     # Behind jobs of one name that were cut off, the position would pass over some.
     following = position if len(found) <= limit else None
     records = [_job_to_record(job) for job in found[:limit]]
     empty = f"no job is {state}" if name is None else f"no job named {printable(name)!r} is {state}"
     if not found:
         empty = await explain_empty_queue(context, queue_name, empty)
-    context.output.table("jobs", COLUMNS[state], records, empty=empty, next=following)
+    context.output.print_table("jobs", COLUMNS[state], records, empty=empty, next=following)
 
 
 def _job_to_record(job: JobView) -> dict[str, Any]:

@@ -57,7 +57,7 @@ class Output:
 
     # The answer -----------------------------------------------------------------------------------------------------
 
-    def table(
+    def print_table(
         self,
         name: str,
         columns: Sequence[Column],
@@ -68,10 +68,10 @@ class Output:
     ) -> None:
         """Writes records as a table or as JSON; see json_list(). `empty` is the message if there are none."""
         if self.is_json:
-            self.json_list(name, records, **more)
+            self.print_json_list(name, records, **more)
             return
         if not records and empty:
-            self.message(empty)
+            self.print_message(empty)
         if not self.is_terminal:
             self._write("".join(f"{line}\n" for line in format_for_pipe(columns, records)))
         elif records:
@@ -79,13 +79,13 @@ class Output:
                 format_for_terminal(columns, records, width=self.width, has_color=self.has_color, now_ms=now_ms())
             )
 
-    def facts(self, columns: Sequence[Column], record: Mapping[str, Any]) -> None:
+    def print_facts(self, columns: Sequence[Column], record: Mapping[str, Any]) -> None:
         """Writes one record as a list of titles and values, or as JSON: {"schema": 1, **record}.
 
         On a terminal long text follows on further lines, so that nothing of it is lost.
         """
         if self.is_json:
-            self.json(record)
+            self.print_json(record)
             return
         room = max(len(column.title) for column in columns)
         for column in columns:
@@ -97,30 +97,30 @@ class Output:
             lines = _split_value_into_lines(value, column.kind)
             self._write(f"{title}  {lines[0]}\n" + "".join(f"{' ' * room}  {line}\n" for line in lines[1:]))
 
-    def item(self, record: Mapping[str, Any], line: str) -> None:
+    def print_item(self, record: Mapping[str, Any], line: str) -> None:
         """Writes one item of a stream at once: the line, or the record as one line of JSON."""
         if self.is_json:
-            self.json(record)
+            self.print_json(record)
         else:
             self._write(f"{line}\n")
 
-    def json(self, record: Mapping[str, Any]) -> None:
+    def print_json(self, record: Mapping[str, Any]) -> None:
         """Writes one JSON object on one line. All but ASCII is escaped, and so is whatever moves a cursor."""
         self._write(json.dumps(to_jsonable({"schema": SCHEMA, **record})) + "\n")
 
-    def json_list(self, name: str, records: Sequence[Mapping[str, Any]], **more: Any) -> None:
+    def print_json_list(self, name: str, records: Sequence[Mapping[str, Any]], **more: Any) -> None:
         """Writes {"schema": 1, name: [...], **more}; for --ndjson each record on a line, without the rest."""
         if not self._is_ndjson:
-            self.json({name: list(records), **more})
+            self.print_json({name: list(records), **more})
             return
         for record in records:
-            self.json(record)
+            self.print_json(record)
 
-    def text(self, text: str) -> None:
+    def print_text(self, text: str) -> None:
         """Writes a line of our own words. Text of others in it has to be escaped before."""
         self._write(f"{text}\n")
 
-    def message(self, text: str) -> None:
+    def print_message(self, text: str) -> None:
         """Writes a line of our own words to standard error."""
         click.echo(text, err=True)
 

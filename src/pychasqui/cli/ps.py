@@ -55,7 +55,7 @@ async def _print_queues(context: CommandContext, names: Sequence[str]) -> None:
     records = [_queue_to_record(one) for one in overviews]
     is_plain = context.output.is_terminal and all(record["state"] == "ok" for record in records)
     columns = COLUMNS[:-1] if is_plain else COLUMNS  # a narrow terminal has room for longer names then
-    context.output.table("queues", columns, records, empty="there are no queues")
+    context.output.print_table("queues", columns, records, empty="there are no queues")
 
 
 async def choose_queue_names(context: CommandContext, queues: Queues, names: Sequence[str]) -> list[str]:
@@ -70,7 +70,7 @@ async def choose_queue_names(context: CommandContext, queues: Queues, names: Seq
         refused = "this user may neither read the registry of queues nor look for queues by SCAN"
         raise CommandFailure(f"{refused}: name the queues", ExitCode.REDIS) from None
     if not found.is_complete:
-        context.output.message(f"Warning: {ONE_BY_ONE}")
+        context.output.print_message(f"Warning: {ONE_BY_ONE}")
     return found.names
 
 

@@ -45,9 +45,9 @@ async def _pause_or_resume(context: CommandContext, queue: Queue, *, is_paused: 
     word = "paused" if is_paused else "not paused"
     line = f"queue {queue.name} is {word}{'' if is_changed else ' already'}"
     record = {"queue": queue.name, "is_paused": is_paused, "is_changed": is_changed}
-    context.output.item({**record, "waiting": counts.waiting, "running": counts.active}, line)
+    context.output.print_item({**record, "waiting": counts.waiting, "running": counts.active}, line)
     if not context.output.is_json:
-        context.output.message(f"{counts.waiting:,} jobs wait, {counts.active:,} run")
+        context.output.print_message(f"{counts.waiting:,} jobs wait, {counts.active:,} run")
 
 
 @click.command()
@@ -83,7 +83,7 @@ async def _purge_states(
         total = sum(removed.values())
         parts = " and ".join(f"{count:,} {state}" for state, count in removed.items())
         if not dry_run and total:
-            context.output.message(
+            context.output.print_message(
                 f"queue {queue.name} will lose {parts} jobs for good; {counts.active:,} run and stay"
             )
             confirm(context, f"Remove {total:,} jobs?", assume_yes=assume_yes, expected=queue.name)
@@ -92,7 +92,7 @@ async def _purge_states(
                 removed = await _purge_with_progress(queue, states, total, bar)
     done = " and ".join(f"{count} {state}" for state, count in removed.items())
     record = {"queue": queue.name, "removed": removed, "dry_run": dry_run}
-    context.output.item(record, f"{'would remove' if dry_run else 'removed'} {done} jobs")
+    context.output.print_item(record, f"{'would remove' if dry_run else 'removed'} {done} jobs")
 
 
 async def _purge_with_progress(queue: Queue, states: list[Purged], total: int, bar: ProgressBar) -> dict[Purged, int]:

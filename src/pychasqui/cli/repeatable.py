@@ -70,7 +70,7 @@ async def _print_repeatables(context: CommandContext, queue: Queue, limit: int) 
         metas = await queue.repeatables.page(limit)
     records = [repeatable_to_record(meta) for meta in metas]
     empty = f"queue {queue.name} has no repeatables"
-    context.output.table("repeatables", LIST_COLUMNS, records, empty=empty, queue=queue.name)
+    context.output.print_table("repeatables", LIST_COLUMNS, records, empty=empty, queue=queue.name)
 
 
 def repeatable_to_record(meta: RepeatableMeta) -> dict[str, Any]:
@@ -133,7 +133,7 @@ def print_fires(context: CommandContext, queue: Queue, fires: list[tuple[int, st
         {"key": key, "job_name": name, **make_iso_and_ms_fields(fires_at=fire_ms)} for fire_ms, key, name in fires
     ]
     columns = NEXT_COLUMNS if context.output.is_terminal else (NEXT_COLUMNS[0], *NEXT_COLUMNS[2:])
-    context.output.table("fires", columns, records, empty="nothing will fire", queue=queue.name)
+    context.output.print_table("fires", columns, records, empty="nothing will fire", queue=queue.name)
 
 
 async def find_repeatable(queue: Queue, key: str) -> Repeatable:
@@ -206,7 +206,7 @@ async def _store_repeatable(context: CommandContext, queue: Queue, wanted: Wante
         except (InvalidArgument, InvalidType) as error:
             raise click.UsageError(str(error)) from None
     line = f"stored {printable(meta.key, 1024)}, fires next at {format_iso_time(meta.next_fire_ms)}"
-    context.output.item({"queue": queue.name, **repeatable_to_record(meta)}, line)
+    context.output.print_item({"queue": queue.name, **repeatable_to_record(meta)}, line)
 
 
 def datetime_to_ms(moment: datetime | None) -> int | None:
@@ -247,7 +247,7 @@ async def _pause_or_resume_repeatable(
         is_changed = await act(queue)
     again = "" if is_changed else " already"
     record = {"queue": queue.name, "key": key, "state": state, "is_changed": is_changed}
-    context.output.item(record, f"{printable(key, 1024)} is {state}{again}")
+    context.output.print_item(record, f"{printable(key, 1024)} is {state}{again}")
 
 
 @repeatable.command()
@@ -264,10 +264,10 @@ async def _fire_now(context: CommandContext, queue: Queue, key: str, *, dry_run:
     async with queue:
         found = await find_repeatable(queue, key)
         if dry_run:
-            context.output.message(f"would add a job {printable(found.meta.job_name)!r} to queue {queue.name}")
+            context.output.print_message(f"would add a job {printable(found.meta.job_name)!r} to queue {queue.name}")
             return
         job = await queue.fire_now(key)
-    context.output.item({"queue": queue.name, "key": key, "id": job.id, "name": job.name}, job.id)
+    context.output.print_item({"queue": queue.name, "key": key, "id": job.id, "name": job.name}, job.id)
 
 
 @repeatable.command()
@@ -295,6 +295,6 @@ async def _remove_repeatable(
                 confirm(context, f"Remove repeatable {repeatable_label}?", assume_yes=assume_yes)
             await queue.repeatables.remove(key)
     word = "not found" if found is None else "would be removed" if dry_run else "removed"
-    context.output.item({"queue": queue.name, "key": key, "removed": found is not None, "dry_run": dry_run}, word)
+    context.output.print_item({"queue": queue.name, "key": key, "removed": found is not None, "dry_run": dry_run}, word)
     if found is None:
         raise CommandFailure(f"chasqui repeatable list {queue.name} lists what there is", ExitCode.NOT_FOUND)

@@ -139,11 +139,11 @@ async def _apply_file(
             for meta in surplus:
                 await queue.repeatables.remove(meta.key)
     records = [{"action": action, "key": key, "job_name": name} for action, key, name in plan]
-    context.output.table(
+    context.output.print_table(
         "repeatables", COLUMNS, records, empty="the file has no repeatables", queue=queue.name, dry_run=dry_run
     )
     if dry_run:
-        context.output.message("nothing was changed")
+        context.output.print_message("nothing was changed")
 
 
 async def _store_repeatable(queue: Queue, wanted: WantedRepeatable) -> None:

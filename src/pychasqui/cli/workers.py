@@ -47,7 +47,7 @@ async def _print_workers(context: CommandContext, names: Sequence[str]) -> None:
         names = await choose_queue_names(context, queues, names)
         found = await asyncio.gather(*(queues.workers(name) for name in names))
     records = [_worker_to_record(name, one) for name, some in zip(names, found, strict=True) for one in some]
-    context.output.table("workers", COLUMNS, records, empty="no worker lives")
+    context.output.print_table("workers", COLUMNS, records, empty="no worker lives")
 
 
 def _worker_to_record(queue: str, info: WorkerInfo) -> dict[str, Any]:

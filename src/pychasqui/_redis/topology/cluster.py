@@ -94,11 +94,11 @@ class ClusterSurvey:
             self._newest_at = now
         elif now < self._newest_at + OLDER_S:
             return known
-        if known is not None and self._is_same_map(known, newest):
+        if known is not None and self._is_map_unchanged(known, newest):
             return known
         return newest
 
-    def _is_same_map(self, known: NodeMap, newest: NodeMap) -> bool:
+    def _is_map_unchanged(self, known: NodeMap, newest: NodeMap) -> bool:
         """Whether there is nothing new: not even about slots whose new node others hear of a moment later."""
         if (newest.ranges, newest.nodes) == (known.ranges, known.nodes) and not known.moved:
             return newest.epoch == known.epoch

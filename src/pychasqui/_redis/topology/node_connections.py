@@ -85,7 +85,7 @@ class NodeConnections:
         connection = self._connections.get(address)
         if connection is None:
             endpoint = replace(self._template, host=address.host, port=address.port)
-            connection = Connection(FixedAddress(endpoint), printable=str(address), timeout_s=ASK_S)
+            connection = Connection(FixedAddress(endpoint), printable_url=str(address), timeout_s=ASK_S)
             self._connections[address] = connection
         return connection
 

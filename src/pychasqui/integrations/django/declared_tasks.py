@@ -26,7 +26,7 @@ def find_task(path: str) -> Any | None:
     return found if isinstance(found, Task) and found.module_path == path else None
 
 
-def declared_paths() -> set[str]:
+def list_declared_paths() -> set[str]:
     """The paths of all tasks that modules of this process declare."""
     return {
         value.module_path

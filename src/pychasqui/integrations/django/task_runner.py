@@ -23,7 +23,7 @@ from ..._tasks.thread_calls import ThreadCalls
 from ...errors import InvalidData, UnrecoverableError
 from ...job import Job
 from .backend import ChasquiBackend
-from .declared_tasks import declared_paths, find_task
+from .declared_tasks import find_task, list_declared_paths
 from .framework import TaskContext, TaskResultStatus, normalize_json, signals
 from .run_records import (
     FailureLine,
@@ -71,7 +71,7 @@ class TaskRunner:
     async def run(self, job: Job) -> dict[str, Any]:
         task, call = find_task(job.name), read_call_arguments(job.data)
         if task is None:
-            raise make_unknown_task_error(job.name, declared_paths(), job.snoozes)
+            raise make_unknown_task_error(job.name, list_declared_paths(), job.snoozes)
         if call is None:
             raise InvalidData(f"task {job.name!r}: its data is not of the form args, kwargs")
         running_job.set(job)
