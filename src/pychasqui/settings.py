@@ -128,13 +128,13 @@ def find_setting(name: str, argument: Any = None) -> FoundSetting:
     return FoundSetting(name, setting.default, "default")
 
 
-def _resolve_embedded_url(path: str, value: Any) -> Any:
+def _resolve_embedded_url(settings_path: str, value: Any) -> Any:
     """Returns the value of a setting in a file. An embedded server belongs to the folder of the file, not to the one
     that a command is called in: all commands below that folder read the same file and mean the same server."""
     if isinstance(value, str) and value.startswith("embedded://"):
         from .embedded import absolute_url  # here: most programs have a server of their own
 
-        return absolute_url(value, Path(path).resolve().parent)
+        return absolute_url(value, Path(settings_path).resolve().parent)
     return value
 
 

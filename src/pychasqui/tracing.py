@@ -81,5 +81,5 @@ def find_tracing(wanted: TracingOption) -> Tracing | None:
     except ImportError as error:
         log.warning("jobs are not traced: the installed opentelemetry-api is too old or incomplete: %s", error)
         return None
-    found: Tracing | None = integration.make_for_global_provider()
+    found: Tracing | None = integration.make_if_provider_is_set()
     return found

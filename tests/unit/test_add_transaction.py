@@ -51,7 +51,7 @@ def transactions(sent: SentCommands) -> AddTransactions:
 
 
 def test_a_confirmed_watch_makes_ready(sent: SentCommands, transactions: AddTransactions) -> None:
-    transactions.watch(0.0, lambda: None)
+    transactions.watch_ledger(0.0, lambda: None)
     assert (transactions.is_ready, transactions.is_awaited) == (False, True)
     sent.answer_up_to(b"\r\nWATCH")
     assert (transactions.is_ready, transactions.is_awaited) == (True, False)
@@ -59,9 +59,9 @@ def test_a_confirmed_watch_makes_ready(sent: SentCommands, transactions: AddTran
 
 def test_the_answer_to_an_earlier_watch_makes_nothing_ready(sent: SentCommands, transactions: AddTransactions) -> None:
     """Else a transaction could leave ahead of a WATCH that has not arrived, and add a batch that was sent again."""
-    transactions.watch(0.0, lambda: None)
-    transactions.unwatch()  # a script is sent in between
-    transactions.watch(0.0, lambda: None)
+    transactions.watch_ledger(0.0, lambda: None)
+    transactions.unwatch_ledger()  # a script is sent in between
+    transactions.watch_ledger(0.0, lambda: None)
     sent.answer_up_to(b"\r\nWATCH")
     assert (transactions.is_ready, transactions.is_awaited) == (False, True)
     sent.answer_up_to(b"\r\nWATCH")
@@ -71,16 +71,16 @@ def test_the_answer_to_an_earlier_watch_makes_nothing_ready(sent: SentCommands, 
 def test_a_script_that_is_sent_before_the_answer_makes_nothing_ready(
     sent: SentCommands, transactions: AddTransactions
 ) -> None:
-    transactions.watch(0.0, lambda: None)
-    transactions.unwatch()
+    transactions.watch_ledger(0.0, lambda: None)
+    transactions.unwatch_ledger()
     sent.answer_up_to(b"\r\nWATCH")
     assert not transactions.is_ready
 
 
 def test_a_server_that_refuses_transactions_is_asked_once(sent: SentCommands, transactions: AddTransactions) -> None:
-    transactions.watch(0.0, lambda: None)
+    transactions.watch_ledger(0.0, lambda: None)
     sent.answer_up_to(b"\r\nWATCH", ReplyError("NOPERM no"))
-    transactions.watch(0.0, lambda: None)
+    transactions.watch_ledger(0.0, lambda: None)
     assert (transactions.is_ready, transactions.is_awaited) == (False, False)
 
 
@@ -91,10 +91,10 @@ def test_a_watch_of_another_producer_ends_what_was_ready(
     """It sends UNWATCH on the socket that both share. The first one is called all the same, and sends its script."""
     answers: list[str] = []
     other = AddTransactions(cast(Socket, sent), "other", "its ledger")
-    transactions.watch(0.0, lambda: answers.append("first"))
+    transactions.watch_ledger(0.0, lambda: answers.append("first"))
     if is_confirmed:
         sent.answer_up_to(b"\r\nWATCH")
-    other.watch(0.0, lambda: answers.append("other"))
+    other.watch_ledger(0.0, lambda: answers.append("other"))
     if not is_confirmed:
         sent.answer_up_to(b"\r\nWATCH")
     assert (transactions.is_ready, transactions.is_awaited, answers) == (False, False, ["first"])
@@ -103,7 +103,7 @@ def test_a_watch_of_another_producer_ends_what_was_ready(
 
 
 def test_a_transaction_ends_every_watch(sent: SentCommands, transactions: AddTransactions) -> None:
-    transactions.watch(0.0, lambda: None)
+    transactions.watch_ledger(0.0, lambda: None)
     sent.answer_up_to(b"\r\nWATCH")
-    transactions.add((0, "1 1"), 1000, [b"envelope"], [b""])
+    transactions.add_in_transaction((0, "1 1"), 1000, [b"envelope"], [b""])
     assert (transactions.is_ready, sent.watcher) == (False, None)

@@ -142,7 +142,7 @@ ASKS: dict[str, Callable[[Broker], Any]] = {
     "recount": lambda broker: broker.count_delivery("g", "c", HELD),
     "promote": lambda broker: broker.promote("h", 1000, 10, events_max_len=0),
     "backlog": lambda broker: broker.count_delayed(),
-    "move_delayed": lambda broker: broker.move_delayed("run", ["job"]),
+    "move_delayed": lambda broker: broker.cancel_or_move_delayed("run", ["job"]),
     "due": lambda broker: RepeatablesBroker(broker, KEYS).list_due("h", 1000, 10),
     "page of repeatables": lambda broker: RepeatablesBroker(broker, KEYS).list_page(10),
     "move": lambda broker: RepeatablesBroker(broker, KEYS).remove_pause_or_resume("pause", "key"),

@@ -110,12 +110,12 @@ class TestNodeMap:
 
 def test_a_child_that_is_forked_while_a_route_is_looked_up_can_look_it_up() -> None:
     location = parse_location("redis+sentinel://s1/mymaster")
-    route = routes.shared_route(("fork",), location)
+    route = routes.get_shared_route(("fork",), location)
     with routes._routes_lock, route._lock:
         child = os.fork()
         if child == 0:
             signal.alarm(10)  # ends a child that waits for a lock
-            is_same = routes.shared_route(("fork",), location) is route
+            is_same = routes.get_shared_route(("fork",), location) is route
             route.remove_follower(Mock())
             os._exit(0 if is_same else 1)
     assert os.waitpid(child, 0)[1] == 0

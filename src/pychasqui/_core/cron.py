@@ -73,12 +73,12 @@ class Cron:
             return None
         day, second = divmod(wall, DAY_S)
         start = date.fromordinal(day + _EPOCH)
-        found = self.first_date(start)
+        found = self.find_first_date(start)
         if found == start:
             time = self._next_time_of_day(second)
             if time is not None:
                 return day * DAY_S + time
-            found = self.first_date(date.fromordinal(day + _EPOCH + 1))
+            found = self.find_first_date(date.fromordinal(day + _EPOCH + 1))
         if found is None:
             return None
         return (found.toordinal() - _EPOCH) * DAY_S + _second_of_day(self.hours[0], self.minutes[0], self.seconds[0])
@@ -100,7 +100,7 @@ class Cron:
             return _second_of_day(self.hours[at_hour], self.minutes[0], self.seconds[0])
         return None
 
-    def first_date(self, start: date) -> date | None:
+    def find_first_date(self, start: date) -> date | None:
         """Returns the first matching day from `start` on; None if there is none."""
         first_year = bisect_left(self.years, start.year)
         for year in self.years[first_year : first_year + _CYCLE]:
@@ -108,28 +108,28 @@ class Cron:
                 if (year, month) < (start.year, start.month):
                     continue
                 fewest = start.day if (year, month) == (start.year, start.month) else 1
-                days = self._days_of_month(*monthrange(year, month))
+                days = self._matching_days_of_month(*monthrange(year, month))
                 position = bisect_left(days, fewest)
                 if position < len(days):
                     return date(year, month, days[position])
         return None
 
-    def _days_of_month(self, before_first: int, length: int) -> tuple[int, ...]:
-        kind = (before_first, length)
+    def _matching_days_of_month(self, weekday_before_first: int, month_days: int) -> tuple[int, ...]:
+        kind = (weekday_before_first, month_days)
         if kind not in self._days_by_kind:
-            self._days_by_kind[kind] = tuple(self._matching_days(before_first, length))
+            self._days_by_kind[kind] = tuple(self._find_matching_days(weekday_before_first, month_days))
         return self._days_by_kind[kind]
 
-    def _matching_days(self, before_first: int, length: int) -> list[int]:
-        dates = {min(day, length) if day == _LAST else day for day in self.days}
-        dates |= {_nearest_weekday(day, before_first, length) for day in self.nearest}
+    def _find_matching_days(self, weekday_before_first: int, month_days: int) -> list[int]:
+        dates = {min(day, month_days) if day == _LAST else day for day in self.days}
+        dates |= {_nearest_weekday(day, weekday_before_first, month_days) for day in self.nearest}
         matching = []
-        for day in range(1, length + 1):
-            weekday = (before_first + day) % 7
+        for day in range(1, month_days + 1):
+            weekday = (weekday_before_first + day) % 7
             in_week = (
                 (weekday, _EVERY_WEEK) in self.weekdays
                 or (weekday, (day + 6) // 7) in self.weekdays
-                or (day + 7 > length and (weekday, _LAST_WEEK) in self.weekdays)
+                or (day + 7 > month_days and (weekday, _LAST_WEEK) in self.weekdays)
             )
             if (day in dates and in_week) if self.needs_both else (day in dates or in_week):
                 matching.append(day)
@@ -144,17 +144,17 @@ def _second_of_day(hour: int, minute: int, second: int) -> int:
     return (hour * 60 + minute) * 60 + second
 
 
-def _nearest_weekday(day: int, before_first: int, length: int) -> int:
+def _nearest_weekday(day: int, weekday_before_first: int, month_days: int) -> int:
     """Returns the nearest day from Monday to Friday in the same month; 0 if the month has no such `day`."""
     if day == _LAST:
-        day = length
-    if day > length:
+        day = month_days
+    if day > month_days:
         return 0
-    weekday = (before_first + day) % 7
+    weekday = (weekday_before_first + day) % 7
     if weekday == 6:
         return day - 1 if day > 1 else 3
     if weekday == 0:
-        return day + 1 if day < length else day - 2
+        return day + 1 if day < month_days else day - 2
     return day
 
 
@@ -185,7 +185,7 @@ def parse_cron(expression: str) -> Cron:
         raise InvalidArgument(f"cron expression {expression[:40]!r}... has more than {MAX_CHARS} characters")
     try:
         cron = _parse_fields(expression)
-        if cron.first_date(date.min) is None:
+        if cron.find_first_date(date.min) is None:
             raise ValueError("it matches no day of any year")
     except ValueError as error:
         raise InvalidArgument(f"cron expression {expression!r}: {error}") from None

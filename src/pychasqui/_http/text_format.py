@@ -28,22 +28,23 @@ class Metric:
         self._labels = labels
         self._values: dict[LabelValues, float] = {} if labels else {(): 0}
 
-    def add(self, *values: str, by: float = 1) -> None:
-        self._values[values] = self._values.get(values, 0) + by
+    def add(self, *label_values: str, by: float = 1) -> None:
+        self._values[label_values] = self._values.get(label_values, 0) + by
 
-    def set(self, number: float, *values: str) -> None:
-        self._values[values] = number
+    def set(self, number: float, *label_values: str) -> None:
+        self._values[label_values] = number
 
     def clear(self) -> None:
         """Removes all values; the metric is not rendered until it is set again."""
         self._values.clear()
 
-    def get(self, *values: str) -> float:
-        return self._values.get(values, 0)
+    def get(self, *label_values: str) -> float:
+        return self._values.get(label_values, 0)
 
-    def render_lines(self, common: Mapping[str, str]) -> Iterator[str]:
+    def render_lines(self, common_labels: Mapping[str, str]) -> Iterator[str]:
         for values, number in self._values.copy().items():  # another thread may add a label meanwhile
-            yield f"{self.name}{_format_labels(common, zip(self._labels, values, strict=True))} {format_number(number)}"
+            labels = _format_labels(common_labels, zip(self._labels, values, strict=True))
+            yield f"{self.name}{labels} {format_number(number)}"
 
 
 class Buckets:
@@ -83,21 +84,21 @@ class Histogram:
         self._labels = labels
         self._buckets: dict[LabelValues, Buckets] = {} if labels else {(): Buckets(bounds)}
 
-    def buckets_for(self, *values: str) -> Buckets:
-        found = self._buckets.get(values)
+    def buckets_for(self, *label_values: str) -> Buckets:
+        found = self._buckets.get(label_values)
         if found is None:
-            found = self._buckets[values] = Buckets(self._bounds)
+            found = self._buckets[label_values] = Buckets(self._bounds)
         return found
 
-    def render_lines(self, common: Mapping[str, str]) -> Iterator[str]:
+    def render_lines(self, common_labels: Mapping[str, str]) -> Iterator[str]:
         bounds = [*map(format_number, self._bounds), "+Inf"]
         for values, buckets in self._buckets.copy().items():  # another thread may add a label meanwhile
             labels = list(zip(self._labels, values, strict=True))
             totals = list(accumulate(buckets.counts))
             for bound, total in zip(bounds, totals, strict=True):
-                yield f"{self.name}_bucket{_format_labels(common, [*labels, ('le', bound)])} {total}"
-            yield f"{self.name}_sum{_format_labels(common, labels)} {format_number(buckets.sum)}"
-            yield f"{self.name}_count{_format_labels(common, labels)} {totals[-1]}"
+                yield f"{self.name}_bucket{_format_labels(common_labels, [*labels, ('le', bound)])} {total}"
+            yield f"{self.name}_sum{_format_labels(common_labels, labels)} {format_number(buckets.sum)}"
+            yield f"{self.name}_count{_format_labels(common_labels, labels)} {totals[-1]}"
 
 
 class JobNameLabels:
@@ -125,11 +126,11 @@ def cut_and_escape_label_value(text: str) -> str:
     return printable(text, MAX_LABEL_CHARS)
 
 
-def render(metrics: Iterable[Metric | Histogram], common: Mapping[str, str]) -> str:
-    """Renders the text format of Prometheus; every line has the labels `common`. Omits metrics without a value."""
+def render(metrics: Iterable[Metric | Histogram], common_labels: Mapping[str, str]) -> str:
+    """Renders the text format of Prometheus; every line has the labels `common_labels`. Omits metrics without a value."""
     lines: list[str] = []
     for metric in metrics:
-        own = list(metric.render_lines(common))
+        own = list(metric.render_lines(common_labels))
         if own:
             lines += (
                 f"# HELP {metric.name} {_escape_help(metric.about)}",

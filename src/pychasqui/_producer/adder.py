@@ -179,7 +179,7 @@ class Adder:
         elif batch.can_be_transaction and batch.try_use_transaction_once() and session.transactions.is_ready:
             jobs = (batch.envelopes, batch.names)
             session.add_large(batch.slot, batch.number, *jobs, batch.deadline, partial(self._handle_reply, batch))
-            session.transactions.watch(batch.deadline, self._send_gathered)
+            session.transactions.watch_ledger(batch.deadline, self._send_gathered)
             return
         elif batch.options is None:
             head = (batch.slot, batch.number, batch.max_stream_len, batch.needed_room)
@@ -190,7 +190,7 @@ class Adder:
             session.add_with_options(*head, batch.envelopes, batch.names, batch.ids, batch.options)
         session.expect(batch.deadline, partial(self._handle_reply, batch))
         if batch.is_large:
-            session.transactions.watch(batch.deadline, self._send_gathered)
+            session.transactions.watch_ledger(batch.deadline, self._send_gathered)
 
     def _handle_reply(self, batch: AddBatch, reply: Any) -> None:
         self._sent.discard(batch)

@@ -43,17 +43,17 @@ class CancelAndReschedule:
 
     async def cancel_delayed_bulk(self, job_ids: Iterable[str]) -> list[bool]:
         """Removes many delayed jobs; answers in the order of the ids."""
-        return await self._move_delayed("cancel", checks.check_job_ids(job_ids))
+        return await self._cancel_or_move_delayed("cancel", checks.check_job_ids(job_ids))
 
     async def reschedule(self, job_id: str, delay: int | timedelta) -> bool:
         """Makes a delayed job due that long from now (ms or timedelta). False if it is no longer delayed."""
         delay_ms = check_delay_ms("delay", delay, self._encoder.max_delay_ms)
-        return (await self._move_delayed("postpone", [job_id], delay_ms))[0]
+        return (await self._cancel_or_move_delayed("postpone", [job_id], delay_ms))[0]
 
     async def run_now(self, job_id: str) -> bool:
         """Makes a delayed job due at once. False if it is no longer delayed."""
-        return (await self._move_delayed("run", [job_id]))[0]
+        return (await self._cancel_or_move_delayed("run", [job_id]))[0]
 
-    async def _move_delayed(self, action: str, job_ids: list[str], delay_ms: int = 0) -> list[bool]:
+    async def _cancel_or_move_delayed(self, action: str, job_ids: list[str], delay_ms: int = 0) -> list[bool]:
         ids = [checks.check_job_id(job_id) for job_id in job_ids]
-        return await self._loop_session().move_delayed(action, ids, delay_ms)
+        return await self._loop_session().cancel_or_move_delayed(action, ids, delay_ms)

@@ -94,11 +94,11 @@ class QueueSession:
 
         return EventsBroker(self.broker, self._keys)
 
-    async def move_delayed(self, action: str, job_ids: list[str], delay_ms: int) -> list[bool]:
+    async def cancel_or_move_delayed(self, action: str, job_ids: list[str], delay_ms: int) -> list[bool]:
         """Cancels, postpones or runs delayed jobs, some hundred in one script call."""
         found: list[bool] = []
         for start in range(0, len(job_ids), MOVED_A_CALL):
-            found += await self.broker.move_delayed(action, job_ids[start : start + MOVED_A_CALL], delay_ms)
+            found += await self.broker.cancel_or_move_delayed(action, job_ids[start : start + MOVED_A_CALL], delay_ms)
         return found
 
     async def close(self) -> None:

@@ -24,7 +24,7 @@ _MULTI, _EXEC, _DISCARD, _UNWATCH = pack("MULTI"), pack("EXEC"), pack("DISCARD")
 
 
 class AddTransactions:
-    """The transactions of one producer over one socket: watch() -> is_ready -> add() -> watch() again."""
+    """Of one producer over one socket: watch_ledger() -> is_ready -> add_in_transaction() -> watch_ledger() again."""
 
     __slots__ = ("_head", "_is_allowed", "_is_confirmed", "_ledger", "_named_tail", "_socket", "_watch", "is_awaited")
 
@@ -44,7 +44,7 @@ class AddTransactions:
         """Whether the server watches the ledger for this socket."""
         return self._is_confirmed and self._socket.watcher is self
 
-    def watch(self, deadline: float, on_answer: Callable[[], None]) -> None:
+    def watch_ledger(self, deadline: float, on_answer: Callable[[], None]) -> None:
         """Has the ledger watched, behind what was sent before. It is ready once the server has confirmed it."""
         if self._is_allowed is False:
             return
@@ -59,7 +59,7 @@ class AddTransactions:
         self._socket.set_watcher(self)
         self._socket.flush()
 
-    def unwatch(self) -> None:
+    def unwatch_ledger(self) -> None:
         """The producer writes to its ledger in another way."""
         self._is_confirmed = self.is_awaited = False
 
@@ -73,8 +73,10 @@ class AddTransactions:
         self.is_awaited = False
         on_answer()
 
-    def add(self, record: tuple[int, str], ttl_ms: int, envelopes: list[bytes], names: list[bytes]) -> None:
-        """Adds jobs, and records the batch in the ledger: slot, and "number taken". expect() must follow."""
+    def add_in_transaction(
+        self, record: tuple[int, str], ttl_ms: int, envelopes: list[bytes], names: list[bytes]
+    ) -> None:
+        """Adds jobs, and records the batch in the ledger: slot, and "number taken". expect_replies() must follow."""
         self._is_confirmed = False
         self._socket.set_watcher(None)
         head, named_tail, write = self._head, self._named_tail, self._socket.write
@@ -90,7 +92,7 @@ class AddTransactions:
         parts += (pack("HSET", self._ledger, *record), pack("PEXPIRE", self._ledger, ttl_ms), _EXEC)
         write(b"".join(parts))
 
-    def expect(self, jobs: int, deadline: float, on_reply: OnReply) -> None:
+    def expect_replies(self, jobs: int, deadline: float, on_reply: OnReply) -> None:
         """Pass on how many jobs were added, None if nothing was done, or an error."""
         answer = TransactionAnswer(jobs, on_reply)
         for _ in range(jobs + 3):

@@ -79,11 +79,11 @@ class AddSession:
     ) -> None:
         """Does what add() does, without a script; only if `transactions.is_ready`. None means that nothing was done."""
         record = (slot, f"{number} {len(envelopes)}")
-        self.transactions.add(record, self._broker.ledger_ttl_ms, envelopes, names)
-        self.transactions.expect(len(envelopes), deadline, on_reply)
+        self.transactions.add_in_transaction(record, self._broker.ledger_ttl_ms, envelopes, names)
+        self.transactions.expect_replies(len(envelopes), deadline, on_reply)
 
     def _write_add_call(self, arguments: tuple[bytes | int, ...]) -> None:
-        self.transactions.unwatch()
+        self.transactions.unwatch_ledger()
         self.socket.write(scripts.ADD.pack(self.socket, self._broker.add_keys, arguments))
 
     def add_with_options(
@@ -107,7 +107,7 @@ class AddSession:
             self._broker.prefix,
             INDEX_KEPT_MS,
         )
-        self.transactions.unwatch()
+        self.transactions.unwatch_ledger()
         arguments = (*head, self._due_channel, *make_add_with_options_arguments(envelopes, names, ids, options))
         self.socket.write(scripts.ADD_WITH_OPTIONS.pack(self.socket, self._broker.add_with_options_keys, arguments))
 

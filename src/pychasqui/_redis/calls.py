@@ -149,7 +149,7 @@ class RedisCalls:
         await self._connection.wait_for_socket(self._connection.make_deadline())
         return shard_channel(channel) if self.has_shards else channel
 
-    async def publish_now(self, channel: str, message: str) -> None:
+    async def publish_and_wait(self, channel: str, message: str) -> None:
         """Publishes, and waits until the server has the message. Its subscribers may miss it."""
         if (name := await self.find_channel(channel)) != channel:
             await self.call("SPUBLISH", name, message)

@@ -334,7 +334,7 @@ class Connection:
     async def _check_server(self, socket: Socket, endpoint: Endpoint) -> None:
         """Raises if the server is not the right one, or if it must accept writes and does not."""
         assert socket.dialect is not None
-        self._destination.check_server(endpoint, socket.dialect)
+        self._destination.check_server_role(endpoint, socket.dialect)
         await self._role_check.check(socket)
 
     async def _wait_for_credentials(self, endpoint: Endpoint) -> Login:

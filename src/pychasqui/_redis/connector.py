@@ -53,7 +53,7 @@ class Connector:
         self._role_check = RoleCheck()
         self._location: Location | None = None
         # What connections with the same route have in common.
-        self._key: tuple[Hashable, ...] = (url, tls, _make_hashable(credential_provider))
+        self._key: tuple[Hashable, ...] = (url, tls, _make_hashable_key(credential_provider))
         self._route: Route | None = None
         if not isinstance(url, str) or not url.startswith(EMBEDDED):
             location = self._location = parse_location(
@@ -140,9 +140,9 @@ class Connector:
         return self._route
 
     def _make_route(self, location: Location) -> Route:
-        from .topology.route import shared_route  # here: most programs have one server
+        from .topology.route import get_shared_route  # here: most programs have one server
 
-        return shared_route(self._key, location)
+        return get_shared_route(self._key, location)
 
     async def find_endpoint(self) -> Endpoint:
         """Returns where to connect. Called before each attempt: an embedded server may have to be started again."""
@@ -180,7 +180,7 @@ class Connector:
             self._embedded = None
 
 
-def _make_hashable(provider: Any) -> Hashable:
+def _make_hashable_key(provider: Any) -> Hashable:
     """Returns the provider, or its number if its fields cannot be hashed."""
     try:
         hash(provider)

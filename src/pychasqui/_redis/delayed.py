@@ -49,7 +49,7 @@ class DelayedCalls(LeaseCalls):
         """Publishes to the leader that a job is due in `delay_ms`. The message may be lost: the leader also polls."""
         self.publish(self._keys.due_channel, delay_ms)
 
-    async def move_delayed(self, action: str, ids: list[str], delay_ms: int = 0) -> list[bool]:
+    async def cancel_or_move_delayed(self, action: str, ids: list[str], delay_ms: int = 0) -> list[bool]:
         """Cancels, postpones or runs delayed jobs; returns whether each was there. Sent again, it does nothing."""
         channel = await self.find_channel(self._keys.due_channel)
         head = (action, delay_ms, self._keys.prefix, INDEX_KEPT_MS, channel, MOVED_BYTES)

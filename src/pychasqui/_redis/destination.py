@@ -20,7 +20,7 @@ class Destination(Protocol):
     async def find_endpoint(self, on_change: Callable[[], None]) -> Endpoint:
         """Returns the endpoint to open. `on_change` is called in this loop when it may be another by then."""
 
-    def check_server(self, endpoint: Endpoint, dialect: Dialect) -> None:
+    def check_server_role(self, endpoint: Endpoint, dialect: Dialect) -> None:
         """Raises if the server that answers there is not the right one."""
 
     def report_trouble(self, endpoint: Endpoint, error: Exception) -> None:

@@ -18,13 +18,13 @@ async def find_wrong_protocol(endpoint: Endpoint) -> NotRedis | None:
     try:
         async with asyncio.timeout(TIMEOUT_S):
             if endpoint.tls is not None:
-                return await _explain_plain_port(endpoint)
-            return await _explain_tls_port(endpoint)
+                return await _find_plain_port_error(endpoint)
+            return await _find_tls_port_error(endpoint)
     except (OSError, EOFError):  # TimeoutError is an OSError: it speaks neither, or is not there
         return None
 
 
-async def _explain_plain_port(endpoint: Endpoint) -> NotRedis | None:
+async def _find_plain_port_error(endpoint: Endpoint) -> NotRedis | None:
     reader, writer = await asyncio.open_connection(endpoint.host, endpoint.port)
     try:
         writer.write(b"PING\r\n")
@@ -38,7 +38,7 @@ async def _explain_plain_port(endpoint: Endpoint) -> NotRedis | None:
     )
 
 
-async def _explain_tls_port(endpoint: Endpoint) -> NotRedis:
+async def _find_tls_port_error(endpoint: Endpoint) -> NotRedis:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # nothing is said over it but the greeting
     _, writer = await asyncio.open_connection(endpoint.host, endpoint.port, ssl=context)

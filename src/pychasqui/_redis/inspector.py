@@ -208,7 +208,7 @@ class InspectorBroker:
 
     async def _publish_pause_state(self, word: str) -> None:
         with suppress(ReplyError):  # a user that may not publish: workers also look at the key by themselves
-            await self._broker.publish_now(self._keys.pause_channel, word)
+            await self._broker.publish_and_wait(self._keys.pause_channel, word)
 
     async def purge_waiting(self) -> int:
         """Removes waiting jobs up to the entry that is the last one now: others may be added all the time."""

@@ -62,15 +62,17 @@ class JobFinderBroker:
         """Pages of the events."""
         return self._read_pages(self._keys.events, start, max_entries, is_back)
 
-    async def find_entry_added_at(self, match: Match, added_at_ms: int) -> Entry | None:
+    async def find_entry_added_at(self, find_match: Match, added_at_ms: int) -> Entry | None:
         """Looks at the entries whose jobs were made in that millisecond: few, or a bulk of many thousands."""
         start = await self._bisect_entry_id(added_at_ms)
         async for page in self.read_entry_pages(start, MAX_ENTRIES_BEHIND):
-            if (entry := match(page)) is not None:
+            if (entry := find_match(page)) is not None:
                 return entry
             if min(map(_read_added_at_ms, page[-ENTRIES_PER_PROBE:])) > added_at_ms + MAX_ADD_JITTER_MS:
                 break
-        return await find_entry_in_pages(self.read_entry_pages(f"({start}", MAX_ENTRIES_BEFORE, is_back=True), match)
+        return await find_entry_in_pages(
+            self.read_entry_pages(f"({start}", MAX_ENTRIES_BEFORE, is_back=True), find_match
+        )
 
     async def _bisect_entry_id(self, added_at_ms: int) -> str:
         """Returns about the first entry id whose job was not made before that time.
@@ -125,9 +127,9 @@ class JobFinderBroker:
         return read_range(await self._call(*words, "COUNT", count))
 
 
-async def find_entry_in_pages(pages: AsyncIterator[list[Entry]], matches: Match) -> Entry | None:
+async def find_entry_in_pages(pages: AsyncIterator[list[Entry]], find_match: Match) -> Entry | None:
     async for page in pages:
-        if (entry := matches(page)) is not None:
+        if (entry := find_match(page)) is not None:
             return entry
     return None
 

@@ -165,15 +165,17 @@ class RepeatablesBroker:
             for raw in await self._call("ZRANGE", zset, 0, limit - 1):
                 key = raw.decode("utf-8", "surrogateescape")
                 with suppress(ReplyError):  # WRONGTYPE: whatever is stored there is no repeatable
-                    stored = None if key in found else await self._read_from_set(key, is_paused=is_paused)
+                    stored = None if key in found else await self._read_repeatable_in_set(key, is_paused=is_paused)
                     found |= {} if stored is None else {key: stored}
         return list(found.values())[:limit]
 
     async def read(self, key: str) -> StoredRepeatable | None:
         """Returns the repeatable of this key, or None. One that is in both sets fires."""
-        return await self._read_from_set(key, is_paused=False) or await self._read_from_set(key, is_paused=True)
+        return await self._read_repeatable_in_set(key, is_paused=False) or await self._read_repeatable_in_set(
+            key, is_paused=True
+        )
 
-    async def _read_from_set(self, key: str, *, is_paused: bool) -> StoredRepeatable | None:
+    async def _read_repeatable_in_set(self, key: str, *, is_paused: bool) -> StoredRepeatable | None:
         zset = self._keys.repeat_paused if is_paused else self._keys.repeat
         score = await self._call("ZSCORE", zset, _encode_key(key))
         spec, fired, retry = await self._call("HMGET", self._make_spec_key(key), *HASH_FIELDS)

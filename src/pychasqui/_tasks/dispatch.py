@@ -63,7 +63,7 @@ class Dispatcher:
         # hot: most tasks are called from here; a coroutine in between takes 0.5 us
         call = self._direct_calls.get(job.name)
         if call is None:
-            return await self._find_runner(job)(job)
+            return await self._find_task_runner(job)(job)
         running_job.set(job)  # in the job's own context
         definition, read_values, names, function, constants, warn_once = call
         data = job.data
@@ -77,7 +77,7 @@ class Dispatcher:
             values += constants
         return await function(*values)
 
-    def _find_runner(self, job: Job) -> RunTask:
+    def _find_task_runner(self, job: Job) -> RunTask:
         run = self._runs.get(job.name)
         if run is None:
             raise make_unknown_task_error(job.name, self._runs, job.snoozes)
@@ -90,7 +90,7 @@ def _make_runner(
 ) -> RunTask:
     plan = InjectionPlan(f"task {definition.name!r}", definition.function, runtime.constants)
     if plan.is_constant:
-        run = _make_plain_runner(definition, thread_calls, plan.constants)
+        run = _make_runner_without_dependencies(definition, thread_calls, plan.constants)
     elif plan.single_generator is not None and definition.is_async and definition.signature.read_values is not None:
         run = _make_generator_runner(definition, plan.single_generator)
     else:
@@ -133,7 +133,7 @@ def _make_direct_call(definition: TaskDefinition, runtime: AppRuntime, stores_re
     )
 
 
-def _make_plain_runner(
+def _make_runner_without_dependencies(
     definition: TaskDefinition, thread_calls: RunsFunctions, constants: Mapping[str, Any]
 ) -> RunTask:
     read, names, read_values = definition.read_arguments, definition.signature.names, definition.signature.read_values

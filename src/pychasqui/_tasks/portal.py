@@ -170,7 +170,7 @@ class Portal:
             self._start_inbox_calls()
             loop.run_forever()
         self._paused_at = loop.time()
-        self._wake_callers_of_ended()
+        self._wake_callers_of_ended_calls()
 
     def _remove_call(self, thread_id: int, call: PortalCall) -> None:
         with self._lock:
@@ -237,10 +237,10 @@ class Portal:
             self._loop.stop()
             return
         if not self._ended:
-            self._loop.call_soon(self._wake_callers_of_ended)
+            self._loop.call_soon(self._wake_callers_of_ended_calls)
         self._ended.append(call)
 
-    def _wake_callers_of_ended(self) -> None:
+    def _wake_callers_of_ended_calls(self) -> None:
         if not self._ended:
             return
         ended, self._ended = self._ended, []

@@ -74,7 +74,7 @@ class PydanticReader:
 
     def __init__(self, annotations: Mapping[str, Any], required: frozenset[str], field_names: frozenset[str]) -> None:
         self._field_names = field_names
-        self._adapter = _make_adapter(annotations, required)
+        self._adapter = _make_type_adapter(annotations, required)
 
     def read(self, data: Any) -> dict[str, Any]:
         """Raises DataMisfit."""
@@ -95,7 +95,7 @@ class DataMismatchError(Exception):
         self.misfit = misfit
 
 
-def _make_adapter(annotations: Mapping[str, Any], required: frozenset[str]) -> Any:
+def _make_type_adapter(annotations: Mapping[str, Any], required: frozenset[str]) -> Any:
     from typing import NotRequired  # pydantic needs it; of typing's own it takes 3.12's
 
     from pydantic import TypeAdapter

@@ -60,10 +60,10 @@ class ThreadCalls:
                 if not self._delivery_is_due:
                     self._delivery_is_due = True
                     with suppress(RuntimeError):  # the loop is closed, nobody waits any more
-                        call.loop.call_soon_threadsafe(self._wake_callers_of_ended)
+                        call.loop.call_soon_threadsafe(self._wake_callers_of_ended_calls)
             del call
 
-    def _wake_callers_of_ended(self) -> None:
+    def _wake_callers_of_ended_calls(self) -> None:
         """Runs in the loop: wakes all whose function has ended."""
         self._delivery_is_due = False  # before the first look: a call that ends after it schedules another delivery
         while self._ended:

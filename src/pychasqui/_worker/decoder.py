@@ -52,14 +52,14 @@ class Decoder:
         self._names: dict[bytes | None, str] = {}
         self._large = asyncio.Lock()
 
-    def decode(self, entries: list[Entry], deliveries: int, ends_at: float = 0.0) -> list[Delivery]:
+    def decode(self, entries: list[Entry], deliveries: int, put_off_after: float = 0.0) -> list[Delivery]:
         """Returns the jobs that are to run; `deliveries` is how often the entries were delivered before.
 
-        Large ones, and those that are left at `ends_at`, are decoded by finish_decoding_job() when they are to start.
+        Large ones, and those left at the time `put_off_after`, are decoded by finish_decoding_job() when they start.
         """
-        ends_at = ends_at or monotonic() + SLICE_S
+        put_off_after = put_off_after or monotonic() + SLICE_S
         if len(entries) > ENTRIES_A_CHECK:
-            return self._decode_in_slices(entries, deliveries, ends_at)
+            return self._decode_in_slices(entries, deliveries, put_off_after)
         jobs: list[Delivery] = []
         names, small_bytes, max_attempts = self._names, self._small_bytes, self._max_attempts
         for entry_id, fields in entries:
@@ -69,7 +69,7 @@ class Decoder:
                     raw, raw_name, is_unique = fields[1], fields[3], False
                 else:
                     raw, raw_name, is_unique = read_job_fields(fields)
-                if len(raw) > small_bytes and self._should_put_off_decoding(raw, ends_at):
+                if len(raw) > small_bytes and self._should_put_off_decoding(raw, put_off_after):
                     if len(raw) > self._max_payload_bytes:
                         self._on_rejected(entry_id, deliveries + 1, fields, "oversize_payload", f"{len(raw)} bytes")
                     else:
@@ -103,23 +103,23 @@ class Decoder:
             )
             if retry is None and not extras and attempt < max_attempts:
                 jobs.append(job)
-            elif self._has_attempts_left(job):
+            elif self._apply_timeout_unless_exhausted(job):
                 # One that may expire is decoded again when it is to start: until then it may have to wait here.
                 may_expire = read_expiry_ms(job.extras) is not None
                 jobs.append(_make_undecoded_delivery(entry_id, fields, deliveries) if may_expire else job)
-        return [job for job in jobs if not self._is_cancelled(job)] if self._stops.cancellations else jobs
+        return [job for job in jobs if not self._finish_if_cancelled(job)] if self._stops.cancellations else jobs
 
-    def _decode_in_slices(self, entries: list[Entry], deliveries: int, ends_at: float) -> list[Delivery]:
+    def _decode_in_slices(self, entries: list[Entry], deliveries: int, put_off_after: float) -> list[Delivery]:
         jobs: list[Delivery] = []
         for start in range(0, len(entries), ENTRIES_A_CHECK):
-            if start and monotonic() >= ends_at:
+            if start and monotonic() >= put_off_after:
                 jobs += (_make_undecoded_delivery(entry_id, fields, deliveries) for entry_id, fields in entries[start:])
                 break
-            jobs += self.decode(entries[start : start + ENTRIES_A_CHECK], deliveries, ends_at)
+            jobs += self.decode(entries[start : start + ENTRIES_A_CHECK], deliveries, put_off_after)
         return jobs
 
-    def _should_put_off_decoding(self, raw: bytes, ends_at: float) -> bool:
-        return len(raw) > min(LARGE_BYTES, self._max_payload_bytes) or monotonic() >= ends_at
+    def _should_put_off_decoding(self, raw: bytes, put_off_after: float) -> bool:
+        return len(raw) > min(LARGE_BYTES, self._max_payload_bytes) or monotonic() >= put_off_after
 
     async def finish_decoding_job(self, job: Delivery) -> bool:
         """Decode a job that was put off, in parts between which the loop turns; whether it is to run."""
@@ -154,22 +154,26 @@ class Decoder:
         job.attempt, job.created_at_ms = envelope.attempt + job.earlier_deliveries, envelope.created_at_ms
         job.retry, job.payload, job.extras = envelope.retry, envelope.payload, envelope.extras
         job.may_be_unique, job.is_decoded = is_unique or may_be_unique(envelope.id), True
-        return self._has_attempts_left(job) and not await self._has_expired(job) and not self._is_cancelled(job)
+        return (
+            self._apply_timeout_unless_exhausted(job)
+            and not await self._bury_if_expired(job)
+            and not self._finish_if_cancelled(job)
+        )
 
-    def _is_cancelled(self, job: Delivery) -> bool:
+    def _finish_if_cancelled(self, job: Delivery) -> bool:
         if not job.is_decoded or not self._stops.cancellations.includes_job(job.entry_id, job.id):
             return False
         self._on_cancelled(job)
         return True
 
-    async def _has_expired(self, job: Delivery) -> bool:
+    async def _bury_if_expired(self, job: Delivery) -> bool:
         expires_ms = read_expiry_ms(job.extras) if job.extras else None
         if expires_ms is None or await self._server_clock.now_ms() < expires_ms:
             return False
         self._on_expired(job)
         return True
 
-    def _has_attempts_left(self, job: Delivery) -> bool:
+    def _apply_timeout_unless_exhausted(self, job: Delivery) -> bool:
         """Examines a job that has been run often, or has a retry override or extras."""
         if job.attempt >= max_attempts_of(job, self._max_attempts):
             self._on_exhausted(job)

@@ -21,7 +21,7 @@ class LoopCalls:
         self._calls: set[_Call] = set()
         self._is_closed = False
 
-    def run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
+    def run_and_wait(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
         """Returns the result of the coroutine once the loop has run it; raises CallCancelled if it does not."""
         call = _Call(coroutine)
         self._calls.add(call)

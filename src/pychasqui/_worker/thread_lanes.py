@@ -178,17 +178,17 @@ class ThreadLanes:
 
     # In a thread ----------------------------------------------------------------------------------------------------
 
-    def _run_jobs(self, number: int) -> None:
+    def _run_jobs(self, thread_number: int) -> None:
         """Runs one job after another, until there is none to start."""
         try:
-            self._drain_inbox(number)
+            self._run_jobs_until_inbox_is_empty(thread_number)
         except CallCancelled:
             pass  # its job stays where it is: it has no outcome
         except BaseException as defect:  # noqa: BLE001  errors of handlers are outcomes
             with suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._on_death, "lane", defect)
 
-    def _drain_inbox(self, number: int) -> None:
+    def _run_jobs_until_inbox_is_empty(self, thread_number: int) -> None:
         inbox, running, moving, threads = self._inbox, self._running, self._moving, self._threads
         job: Delivery | None = None
         outcome: Any = None
@@ -197,10 +197,10 @@ class ThreadLanes:
             with moving:
                 if job is not None and not self._is_stopped:
                     self._ended.append((job, outcome))
-                    running[number] = None
+                    running[thread_number] = None
                 has_ended, job, outcome = job is not None, None, None
                 if self._may_start_job():
-                    job = running[number] = inbox[0]
+                    job = running[thread_number] = inbox[0]
                     inbox.popleft()  # not before: the heartbeat's thread must see it in one place or the other
                     self._started += 1
             if has_ended and not (self._wake_is_due or (self._timer_is_due and inbox)):
@@ -219,7 +219,7 @@ class ThreadLanes:
                     self._wake_loop()
             outcome = self._call_handler(job)
             if type(outcome) is SteppedCoroutine:
-                self._call_in_loop(self._finish_coroutine_in_loop(number, job, outcome))
+                self._call_in_loop(self._finish_coroutine_in_loop(thread_number, job, outcome))
                 job = None
             else:
                 job.ended_at = monotonic()
@@ -251,7 +251,7 @@ class ThreadLanes:
 
     def _call_in_loop(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
         assert self._loop_calls is not None
-        return self._loop_calls.run(coroutine)
+        return self._loop_calls.run_and_wait(coroutine)
 
     # In the event loop ----------------------------------------------------------------------------------------------
 

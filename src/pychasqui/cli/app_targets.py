@@ -31,15 +31,15 @@ def load_app(target: str) -> App:
     import asyncio  # here, so that a command that knows no App does not wait for the imports
 
     from ..app import App
-    from .worker_targets import check_target, describe_error, find_targets, make_target
+    from .worker_targets import check_target, find_targets, print_traceback_and_make_failure, resolve_target
 
     check_target(target)
     (found,) = find_targets([target])
-    made = asyncio.run(make_target(found))
+    made = asyncio.run(resolve_target(found))
     if not isinstance(made, App):
         raise CommandFailure(f"{target} is a {type(made).__name__}, not an App", ExitCode.USAGE)
     try:
         made.load_parts()
     except Exception as error:  # noqa: BLE001  the modules of the app are the user's, and may raise anything
-        raise describe_error(f"the modules of {target} cannot be imported", error) from None
+        raise print_traceback_and_make_failure(f"the modules of {target} cannot be imported", error) from None
     return made

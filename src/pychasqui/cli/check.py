@@ -99,7 +99,7 @@ class Measured(NamedTuple):
         bound = "at least" if self.check == "workers" else "at most"
         return f"{bound} {format_span(self.limit) if self.is_span else f'{self.limit:,}'}"
 
-    def record(self) -> dict[str, Any]:
+    def to_record(self) -> dict[str, Any]:
         names = ("value_ms", "threshold_ms") if self.is_span else ("value", "threshold")
         return {
             "queue": self.queue,
@@ -135,7 +135,7 @@ def check_thresholds(
     if nagios:
         return _answer_nagios(context, queue_names, given)
     measured, _ = context.run(measure_all(context, queue_names, given))
-    records = [one.record() for one in measured]
+    records = [one.to_record() for one in measured]
     is_breached = any(one.is_breached for one in measured)
     if context.output.is_json:
         context.output.print_json_list("checks", records, is_breached=is_breached)

@@ -85,14 +85,14 @@ def job(
 
     The id alone shows the status. The exit code is 3 if there is no such job, no result, or nothing to cancel or run.
     """
-    action, job_id = _parse_words(words)
-    is_follower = not no_follow
+    action, job_id = _parse_action_and_job_id(words)
+    follows = not no_follow
     acts: dict[str, Callable[[Queue, JobStatus], Awaitable[None]]] = {
         "status": lambda queue, status: _print_status(context, queue, status),
         "result": lambda queue, status: _print_result(context, queue, status),
         "cancel": lambda queue, status: _cancel_job(context, queue, status, assume_yes=assume_yes, dry_run=dry_run),
         "run": lambda queue, status: _run_job_now(context, queue, status, dry_run=dry_run),
-        "tail": lambda queue, status: _print_log(context, queue, status, is_follower=is_follower),
+        "tail": lambda queue, status: _print_log(context, queue, status, follows=follows),
     }
     context.run(_find_job_and_act(context, job_id, queue_name, acts[action]))
 
@@ -101,7 +101,7 @@ ACTIONS = {"status": "status", "get": "status", "result": "result", "cancel": "c
 ACTIONS |= {"promote": "run"}
 
 
-def _parse_words(words: tuple[str, ...]) -> tuple[str, str]:
+def _parse_action_and_job_id(words: tuple[str, ...]) -> tuple[str, str]:
     if len(words) == 1 and words[0] not in ACTIONS:
         return "status", words[0]
     if len(words) == 2 and words[0] in ACTIONS:
@@ -218,15 +218,15 @@ def _print_new_state_of_delayed(
     )
 
 
-async def _print_log(context: CommandContext, queue: Queue, status: JobStatus, *, is_follower: bool) -> None:
+async def _print_log(context: CommandContext, queue: Queue, status: JobStatus, *, follows: bool) -> None:
     after, has_lines = "", False
     while True:
-        state = (await queue.status(status.id)).state if is_follower else ""
+        state = (await queue.status(status.id)).state if follows else ""
         for line in await queue.read_job_log(status.id, after=after, limit=LINES_A_LOOK):
             after, has_lines = line.id, True
             record = {"id": status.id, **make_iso_and_ms_fields(at=int(line.id.partition("-")[0])), "line": line.text}
             context.output.print_item(record, printable(line.text, 2**31))
-        if not is_follower or state in ENDED_STATES:
+        if not follows or state in ENDED_STATES:
             break
         await asyncio.sleep(LOOK_EVERY_S)
     if not has_lines:

@@ -81,7 +81,7 @@ def add_common_options(command: Callable[..., Any]) -> Callable[..., Any]:
     @click.option("--no-color", is_flag=True, help="No colours, as with the variable NO_COLOR.")
     @functools.wraps(command)
     def with_context(redis_url: str | None, as_json: bool, as_ndjson: bool, no_color: bool, **arguments: Any) -> Any:
-        output = Output.detect(as_json=as_json, no_color=no_color, as_ndjson=as_ndjson)
+        output = Output.make_for_stdout(as_json=as_json, no_color=no_color, as_ndjson=as_ndjson)
         try:
             return command(context=CommandContext(output, read_redis_url(redis_url)), **arguments)
         except InvalidArgument as error:

@@ -43,7 +43,7 @@ class Output:
         self._has_cleared = False
 
     @classmethod
-    def detect(cls, *, as_json: bool, no_color: bool, as_ndjson: bool = False) -> Output:
+    def make_for_stdout(cls, *, as_json: bool, no_color: bool, as_ndjson: bool = False) -> Output:
         """Finds out what standard output is. FORCE_COLOR makes it a terminal with colours, NO_COLOR takes them away."""
         forced = bool(os.environ.get("FORCE_COLOR"))
         is_terminal = sys.stdout.isatty() or forced

@@ -48,9 +48,11 @@ class ProgressBar:
         if not self._is_shown or time.monotonic() < self._next_at:
             return
         self._next_at = time.monotonic() + DRAW_EVERY_S
-        click.echo(BEGIN_LINE + self._line(done_count, shutil.get_terminal_size((80, 24)).columns), nl=False, err=True)
+        click.echo(
+            BEGIN_LINE + self._make_line(done_count, shutil.get_terminal_size((80, 24)).columns), nl=False, err=True
+        )
 
-    def _line(self, done_count: int, width: int) -> str:
+    def _make_line(self, done_count: int, width: int) -> str:
         if not self._total:
             return f"{self._label} {done_count:,}"[: width - 1]
         share = min(1.0, done_count / self._total)

@@ -56,15 +56,15 @@ def import_module(name: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name is None or not f"{name}.".startswith(f"{error.name}."):
             # A module that it imports is missing.
-            raise describe_error(f"module {name!r} cannot be imported", error) from None
+            raise print_traceback_and_make_failure(f"module {name!r} cannot be imported", error) from None
         raise CommandFailure(
             f"there is no module {error.name!r} in {os.getcwd()!r} or on the Python path", ExitCode.NOT_FOUND
         ) from None
     except Exception as error:  # noqa: BLE001  the module is the user's, and may raise anything
-        raise describe_error(f"module {name!r} cannot be imported", error) from None
+        raise print_traceback_and_make_failure(f"module {name!r} cannot be imported", error) from None
 
 
-def describe_error(problem: str, error: Exception) -> CommandFailure:
+def print_traceback_and_make_failure(problem: str, error: Exception) -> CommandFailure:
     """Turns an error of the user's code into a CommandFailure; prints the user's part of its traceback.
 
     Our own errors need no traceback: their line says what to change.
@@ -91,21 +91,21 @@ def find_attribute(module: ModuleType, path: str) -> Any:
     return found
 
 
-async def make_workers(named: FoundTarget, stack: AsyncExitStack) -> Sequence[Worker]:
+async def make_workers(found_target: FoundTarget, stack: AsyncExitStack) -> Sequence[Worker]:
     """Returns the workers at the target; `stack` closes what the workers of an App share."""
-    made = await make_target(named)
+    made = await resolve_target(found_target)
     if isinstance(made, Worker):
         return [made]
     crew = made.worker() if isinstance(made, App) else made
     try:
         return await stack.enter_async_context(crew.prepared())
     except Exception as error:  # noqa: BLE001  the modules of the app are the user's, and may raise anything
-        raise describe_error(f"{named.target} cannot make its workers", error) from None
+        raise print_traceback_and_make_failure(f"{found_target.target} cannot make its workers", error) from None
 
 
-async def make_target(named: FoundTarget) -> App | Crew | Worker:
+async def resolve_target(found_target: FoundTarget) -> App | Crew | Worker:
     """Returns what is at the target, or what the function at the target makes."""
-    target, found = named.target, named.found
+    target, found = found_target.target, found_target.found
     if isinstance(found, App | Crew | Worker):
         return found
     if not callable(found) or inspect.isclass(found):
@@ -123,7 +123,7 @@ async def make_target(named: FoundTarget) -> App | Crew | Worker:
         if inspect.isawaitable(made):
             made = await made
     except Exception as error:  # noqa: BLE001  the function is the user's, and may raise anything
-        raise describe_error(f"{target} cannot make a Worker", error) from None
+        raise print_traceback_and_make_failure(f"{target} cannot make a Worker", error) from None
     if not isinstance(made, App | Crew | Worker):
         raise CommandFailure(f"{target} returned {_describe_value(made)}, not an App or a Worker", ExitCode.USAGE)
     return made

@@ -68,7 +68,7 @@ def join(url: str) -> EmbeddedServer:
     try:
         folder = _make_private_folder(folder)
         socket_path = _choose_socket_path(folder)
-        return _join_folder(folder, socket_path)
+        return _join_server_in_folder(folder, socket_path)
     except OSError as error:
         raise RedisTrouble(f"the embedded server's folder {str(folder)!r} cannot be used: {error}") from error
 
@@ -140,7 +140,7 @@ def find_bundled_server() -> Path | None:
 def _make_private_folder(folder: Path) -> Path:
     """Makes the folder private to this user; returns its real path."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    _refuse_links_of_others(folder)
+    _refuse_symlinks_of_others(folder)
     folder = folder.resolve()
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
@@ -160,7 +160,7 @@ def _make_private_folder(folder: Path) -> Path:
     return folder
 
 
-def _refuse_links_of_others(folder: Path) -> None:
+def _refuse_symlinks_of_others(folder: Path) -> None:
     """Refuses a path with a symbolic link of another user, who could make us write anywhere."""
     for path in (folder, *folder.parents):
         found = path.lstat()
@@ -190,7 +190,7 @@ def _choose_socket_path(folder: Path) -> Path:
     return _make_private_folder(short) / "redis.sock"
 
 
-def _join_folder(folder: Path, socket_path: Path) -> EmbeddedServer:
+def _join_server_in_folder(folder: Path, socket_path: Path) -> EmbeddedServer:
     from .supervisor import ServerFiles, try_lock  # not at the top: it needs fcntl, which Windows lacks
 
     files = ServerFiles(folder)

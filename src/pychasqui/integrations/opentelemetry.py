@@ -40,7 +40,7 @@ TraceParent = Literal["child", "link"]
 Attributes = dict[str, str | int]
 
 
-def make_for_global_provider() -> OpenTelemetry | None:
+def make_if_provider_is_set() -> OpenTelemetry | None:
     """Returns tracing for the global provider; None if none is set, or the environment disables this package."""
     if "chasqui" in os.environ.get("OTEL_PYTHON_DISABLED_INSTRUMENTATIONS", "").replace(" ", "").split(","):
         return None

@@ -101,9 +101,11 @@ class InlineJobs:
         parts = self._app.load_parts()
         async with open_app_runtime(parts.lifespan, parts.middlewares) as runtime:
             dispatcher = Dispatcher(parts.definitions, _DirectCalls(), runtime, stores_results=True)
-            return await self._run_due(dispatcher, parts.schedules, until_ms)
+            return await self._run_due_jobs_and_schedules(dispatcher, parts.schedules, until_ms)
 
-    async def _run_due(self, dispatcher: Dispatcher, schedules: list[Schedule], until_ms: int) -> list[BaseException]:
+    async def _run_due_jobs_and_schedules(
+        self, dispatcher: Dispatcher, schedules: list[Schedule], until_ms: int
+    ) -> list[BaseException]:
         errors: list[BaseException] = []
         for _ in range(MAX_RUNS):
             job = self._recorder.next_due(until_ms)

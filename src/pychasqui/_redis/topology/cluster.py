@@ -17,7 +17,7 @@ from ...errors import AuthenticationFailed, ChasquiError, RedisTrouble, ReplyErr
 from ..command_replies import decode_info_text
 from ..connection import Connection
 from ..endpoint import Location
-from .destination import explain_sentinel
+from .destination import make_sentinel_error
 from .node_connections import ASK_S, Answers, NodeConnections
 from .node_map import Address, NodeMap, SlotRange
 
@@ -107,7 +107,7 @@ class ClusterSurvey:
     async def _ask_node(self, address: Address, connection: Connection) -> NodeMap:
         socket = await connection.wait_for_socket(connection.make_deadline())
         if socket.dialect is not None and socket.dialect.mode == "sentinel":
-            raise explain_sentinel(address)
+            raise make_sentinel_error(address)
         slots, epoch = await asyncio.gather(connection.call("CLUSTER", "SLOTS"), _read_epoch(connection))
         return read_slots(slots, address.host, epoch)
 

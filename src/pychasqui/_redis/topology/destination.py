@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _MOVED = re.compile(r"MOVED (\d{1,5}) (.*):(\d{1,5})$")
 
 
-def explain_sentinel(address: object) -> RedisTrouble:
+def make_sentinel_error(address: object) -> RedisTrouble:
     return RedisTrouble(
         f"{address} is a Sentinel: use redis+sentinel://{address}/NAME, where NAME is the master that SENTINEL MASTERS "
         "shows"
@@ -71,9 +71,9 @@ class RoutedDestination:
             endpoint = replace(await self._connector.find_endpoint(), host=owner.host, port=owner.port)
         return endpoint if self._protocol is None else replace(endpoint, protocol=self._protocol)
 
-    def check_server(self, endpoint: Endpoint, dialect: Dialect) -> None:
+    def check_server_role(self, endpoint: Endpoint, dialect: Dialect) -> None:
         if dialect.mode == "sentinel":
-            raise explain_sentinel(endpoint.address)
+            raise make_sentinel_error(endpoint.address)
         route = self._connector.route
         if route is None and dialect.mode == "cluster" and not endpoint.path:
             self._connector.switch_to_cluster(endpoint)

@@ -48,7 +48,7 @@ class FixedAddress:
     async def find_endpoint(self, on_change: Callable[[], None]) -> Endpoint:
         return self._endpoint
 
-    def check_server(self, endpoint: Endpoint, dialect: object) -> None:
+    def check_server_role(self, endpoint: Endpoint, dialect: object) -> None:
         """Any server is the right one."""
 
     def report_trouble(self, endpoint: Endpoint, error: object) -> None:

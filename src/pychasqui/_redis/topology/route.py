@@ -222,7 +222,7 @@ _routes: WeakValueDictionary[tuple[object, ...], Route] = WeakValueDictionary()
 _routes_lock = threading.Lock()
 
 
-def shared_route(key: tuple[Hashable, ...], location: Location) -> Route:
+def get_shared_route(key: tuple[Hashable, ...], location: Location) -> Route:
     """Returns the route of this URL, TLS setting and credential provider: one in a process."""
     with _routes_lock:
         route = _routes.get(key)
