@@ -127,7 +127,7 @@ def cut_and_escape_label_value(text: str) -> str:
 
 
 def render(metrics: Iterable[Metric | Histogram], common_labels: Mapping[str, str]) -> str:
-    """Renders the text format of Prometheus; every line has the labels `common_labels`. Omits metrics without a value."""
+    """Renders the text format of Prometheus; every line has `common_labels`. Omits metrics without a value."""
     lines: list[str] = []
     for metric in metrics:
         own = list(metric.render_lines(common_labels))

@@ -225,7 +225,7 @@ def read_add_statuses(reply: Any, jobs: int) -> bytes | None:
 
 
 def _read_replica_count_and_call(on_count: OnCount, reply: Any) -> None:
-    """Passes a reply on. What is no number becomes an error, because a callback of a socket must not raise."""
+    """What is no number becomes an error, because a callback of a socket must not raise."""
     try:
         on_count(reply if isinstance(reply, ChasquiError) else read_count(reply))
     except ChasquiError as error:

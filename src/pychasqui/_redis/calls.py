@@ -173,7 +173,7 @@ def ignore_reply(reply: object) -> None:
 
 
 def _parse_due_hint_and_call(on_due: Callable[[float], None], message: bytes) -> None:
-    """Passes a hint on. Ignores a message that is no number: any client may publish anything."""
+    """Ignores a message that is no number: any client may publish anything."""
     if len(message) < MAX_HINT_BYTES:
         with suppress(ValueError):
             on_due(float(message) / 1000)

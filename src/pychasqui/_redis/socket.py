@@ -156,7 +156,7 @@ class Socket(asyncio.BufferedProtocol):
             self._refused.add(channel)
 
     def _deliver_push_unless_reply(self, push: Any) -> bool:
-        """Passes a message on. The confirmation of a subscription takes the place of a reply."""
+        """The confirmation of a subscription takes the place of a reply."""
         kind = push[0]
         if kind in (b"message", b"smessage") and push[1] in self._listeners:
             self._listeners[push[1]](push[2])

@@ -164,7 +164,6 @@ class ProcessSupervisor:
             log.info("process %d %s", child.pid, describe_exit(child.exit_code or 0))
 
     def _should_leave_slot_empty(self, ended: ChildProcess) -> bool:
-        """Whether no process follows one that has ended."""
         code = ended.exit_code or 0
         if self._signals.stop.is_set() or (self._options.is_burst and code == 0):
             return True

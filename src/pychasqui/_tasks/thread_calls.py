@@ -47,7 +47,7 @@ class ThreadCalls:
         self._threads.close()
 
     def _run_waiting_calls(self, _thread_number: int) -> None:
-        """Runs in a thread: all calls that wait."""
+        """Runs in a thread."""
         while True:
             try:
                 call = self._inbox.popleft()

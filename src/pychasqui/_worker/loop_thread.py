@@ -44,7 +44,6 @@ class LoopThread:
             raise
 
     async def wait_then_cancel(self, *, timeout_s: float = 0.0) -> None:
-        """Waits until the coroutine has ended, and cancels it after `timeout_s`."""
         if self._thread is None or self._ended is None:
             return
         self._is_stopping = True

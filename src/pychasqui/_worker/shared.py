@@ -38,7 +38,6 @@ class Lease:
         self.until = until
 
     def renew_after_lapse(self, until: float) -> None:
-        """Renews a lease that was over."""
         self.until = until
         self.lapses += 1
 
@@ -57,7 +56,6 @@ class Holdings:
         self.unsettled = UnsettledOutcomes(consumer)
 
     def take_out_waiting_jobs(self, should_take: Callable[[Delivery], bool]) -> list[Delivery]:
-        """Takes those jobs out of the inbox."""
         with self.moving:
             taken = [job for job in self.inbox if should_take(job)]
             for job in taken:
