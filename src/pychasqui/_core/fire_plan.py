@@ -94,10 +94,10 @@ def plan_fires(
     return FirePlan(allowed, _next_fire_ms(spec, fires[-1]) if may_go_on else None)
 
 
-def _plan_missed_fires(spec: RepeatSpec, due_ms: int, fired: int, now_ms: int, caught_up: int) -> FirePlan:
-    cap = _max_missed_fires_to_make_up(spec.missed_fires) - caught_up
+def _plan_missed_fires(spec: RepeatSpec, due_ms: int, fired_count: int, now_ms: int, caught_up_count: int) -> FirePlan:
+    cap = _max_missed_fires_to_make_up(spec.missed_fires) - caught_up_count
     fires = _list_due_fires_ms(spec, due_ms, now_ms, min(cap, MAX_FIRES)) if cap > 0 else []
-    allowed, may_go_on = _find_allowed_fires(spec, fires, fired)
+    allowed, may_go_on = _find_allowed_fires(spec, fires, fired_count)
     if not may_go_on:
         return FirePlan(allowed, None, has_missed=True)
     next_missed = _next_fire_ms(spec, fires[-1]) if fires else due_ms
@@ -111,10 +111,10 @@ def _plan_missed_fires(spec: RepeatSpec, due_ms: int, fired: int, now_ms: int, c
     return FirePlan(allowed, _first_fire_ms_after_now(spec, due_ms, now_ms), has_missed=True, given_up=given_up)
 
 
-def _find_allowed_fires(spec: RepeatSpec, fires: list[int], fired: int) -> _AllowedFires:
+def _find_allowed_fires(spec: RepeatSpec, fires: list[int], fired_count: int) -> _AllowedFires:
     """Returns those of the fires that are within the start, the end and the limit of the repeatable."""
     earliest = spec.start_after_ms or 0
-    left = MAX_U64 if spec.limit is None else max(0, spec.limit - fired)
+    left = MAX_U64 if spec.limit is None else max(0, spec.limit - fired_count)
     allowed = tuple(fire for fire in fires if fire >= earliest and _none_if_past_end(spec, fire))[:left]
     return _AllowedFires(allowed, may_go_on=len(allowed) < left)
 

@@ -86,9 +86,9 @@ class AddBatch:
         self.is_large = self.can_be_transaction = is_plain and len(envelopes[0]) >= LARGE_JOB_BYTES
         self.waiters.append(waiter)
 
-    def assign_ledger_slot(self, number: int, slot: int) -> None:
+    def assign_ledger_slot(self, batch_number: int, ledger_slot: int) -> None:
         """The number and the slot of the ledger under which the batch is sent."""
-        self.number, self.slot = number, slot
+        self.number, self.slot = batch_number, ledger_slot
 
     def use_ledger(self) -> None:
         """The server has refused the number: nothing was added."""

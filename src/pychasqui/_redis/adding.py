@@ -49,10 +49,10 @@ class AddSession:
         self.transactions = AddTransactions(socket, *broker.add_keys)
         self.expect = socket.expect  # hot: a job that is alone is sent before it is recorded here
 
-    def add_by_idmp(self, number: int, envelope: bytes, name: bytes) -> None:
+    def add_by_idmp(self, batch_number: int, envelope: bytes, name: bytes) -> None:
         """Adds one job under a number that the server itself remembers; only if `can_use_idmp`."""
         # hot: on an idle machine the script takes 40 us longer
-        self.socket.write(self._broker.idmp_add.pack(number, envelope, name))
+        self.socket.write(self._broker.idmp_add.pack(batch_number, envelope, name))
 
     def stop_using_idmp(self, error: ReplyError) -> None:
         """Notes that the server refuses XADD with a number, whatever version it says it is: the ledger is used."""
@@ -63,22 +63,36 @@ class AddSession:
         if socket.dialect is not None:
             socket.dialect = replace(socket.dialect, idmp=False)
 
-    def add_one(self, slot: int, number: int, max_stream_len: int, envelope: bytes, name: bytes) -> None:
+    def add_one(self, ledger_slot: int, batch_number: int, max_stream_len: int, envelope: bytes, name: bytes) -> None:
         """Does what add() does, for a single job."""
-        self._write_add_call((slot, number, self._broker.ledger_ttl_ms, max_stream_len, 1, 1, 1, name, b"", envelope))
+        self._write_add_call(
+            (ledger_slot, batch_number, self._broker.ledger_ttl_ms, max_stream_len, 1, 1, 1, name, b"", envelope)
+        )
 
     def add(
-        self, slot: int, number: int, max_stream_len: int, needed_room: int, envelopes: list[bytes], names: list[bytes]
+        self,
+        ledger_slot: int,
+        batch_number: int,
+        max_stream_len: int,
+        needed_room: int,
+        envelopes: list[bytes],
+        names: list[bytes],
     ) -> None:
         """Adds a batch of plain jobs, if the stream has room for `needed_room` of them."""
-        head = (slot, number, self._broker.ledger_ttl_ms, max_stream_len, needed_room, len(envelopes))
+        head = (ledger_slot, batch_number, self._broker.ledger_ttl_ms, max_stream_len, needed_room, len(envelopes))
         self._write_add_call((*head, *make_add_arguments(envelopes, names)))
 
     def add_large(
-        self, slot: int, number: int, envelopes: list[bytes], names: list[bytes], deadline: float, on_reply: OnReply
+        self,
+        ledger_slot: int,
+        batch_number: int,
+        envelopes: list[bytes],
+        names: list[bytes],
+        deadline: float,
+        on_reply: OnReply,
     ) -> None:
         """Does what add() does, without a script; only if `transactions.is_ready`. None means that nothing was done."""
-        record = (slot, f"{number} {len(envelopes)}")
+        record = (ledger_slot, f"{batch_number} {len(envelopes)}")
         self.transactions.add_in_transaction(record, self._broker.ledger_ttl_ms, envelopes, names)
         self.transactions.expect_replies(len(envelopes), deadline, on_reply)
 
@@ -88,8 +102,8 @@ class AddSession:
 
     def add_with_options(
         self,
-        slot: int,
-        number: int,
+        ledger_slot: int,
+        batch_number: int,
         max_stream_len: int,
         needed_room: int,
         envelopes: list[bytes],
@@ -99,8 +113,8 @@ class AddSession:
     ) -> None:
         """Adds a batch of which some jobs are delayed or the only one of their id."""
         head = (
-            slot,
-            number,
+            ledger_slot,
+            batch_number,
             self._broker.ledger_ttl_ms,
             max_stream_len,
             needed_room,

@@ -19,25 +19,34 @@ class PendingCalls(LeaseCalls):
         return read_last_pending_id(await self.call("XPENDING", self._keys.stream, group))
 
     async def list_pending(
-        self, group: str, consumer: str, after: bytes, last: bytes, count: int, bounds: ByteBounds
+        self, group: str, consumer: str, after_id: bytes, last_id: bytes, count: int, bounds: ByteBounds
     ) -> list[ClaimedEntry]:
         """Returns a page of entries that are pending for this consumer, after an entry id; b"" for the first page."""
-        arguments = (group, consumer, _range_start_after(after), last, count, *bounds)
+        arguments = (group, consumer, _range_start_after(after_id), last_id, count, *bounds)
         return read_claimed_entries(await self.run_script(scripts.LIST_PENDING, (self._keys.stream,), arguments))
 
     async def list_pending_ids(
-        self, group: str, consumer: str, after: bytes, last: bytes, count: int
+        self, group: str, consumer: str, after_id: bytes, last_id: bytes, count: int
     ) -> list[tuple[bytes, int]]:
         """Returns a page of the ids that are pending for this consumer, each with how often it was delivered."""
-        page = await self.call("XPENDING", self._keys.stream, group, _range_start_after(after), last, count, consumer)
+        page = await self.call(
+            "XPENDING", self._keys.stream, group, _range_start_after(after_id), last_id, count, consumer
+        )
         return [(entry.entry_id, entry.deliveries) for entry in read_pending_entries(page)]
 
     async def take_over(
-        self, group: str, consumer: str, dead: bytes, lease: float, min_idle_ms: int, count: int, bounds: ByteBounds
+        self,
+        group: str,
+        consumer: str,
+        dead_consumer: bytes,
+        lease: float,
+        min_idle_ms: int,
+        count: int,
+        bounds: ByteBounds,
     ) -> list[ClaimedEntry] | None:
         """Claims entries of a dead worker; None if its lease was renewed meanwhile, so that it lives."""
         keys = (self._keys.stream, self._keys.workers_of(group))
-        arguments = (group, consumer, dead, repr(lease), min_idle_ms, count, *bounds)
+        arguments = (group, consumer, dead_consumer, repr(lease), min_idle_ms, count, *bounds)
         reply = await self.run_script(scripts.TAKE_OVER, keys, arguments)
         return None if reply is None else read_claimed_entries(reply)
 

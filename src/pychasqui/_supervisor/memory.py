@@ -23,26 +23,29 @@ class MemoryLimit:
         self._is_below_start = False  # whether a process is too large as soon as it works
         self._waits_s: dict[object, float] = {}  # by slot: how long a process has to have worked to be replaced
 
-    def check_limit_at_start(self, occupied: int | None) -> None:
+    def check_limit_at_start(self, occupied_bytes: int | None) -> None:
         """Compares the limit with a process that has just come to work."""
-        was_below, self._is_below_start = self._is_below_start, occupied is not None and occupied > self._limit
+        was_below, self._is_below_start = (
+            self._is_below_start,
+            occupied_bytes is not None and occupied_bytes > self._limit,
+        )
         if self._is_below_start and not was_below:
             log.error(
                 "a process that has just started occupies %s, but --max-memory is %s: no process is replaced for its "
                 "memory. Set --max-memory well above that",
-                _format_megabytes(occupied or 0),
+                _format_megabytes(occupied_bytes or 0),
                 _format_megabytes(self._limit),
             )
 
-    def find_reason_to_replace(self, slot: object, occupied: int | None, worked_for_s: float) -> str | None:
+    def find_reason_to_replace(self, slot: object, occupied_bytes: int | None, worked_for_s: float) -> str | None:
         """Returns why the process in this slot is to be replaced; None if it is not."""
         wait_s = self._waits_s.get(slot, 0.0)
-        if occupied is None or occupied <= self._limit or self._is_below_start or worked_for_s < wait_s:
+        if occupied_bytes is None or occupied_bytes <= self._limit or self._is_below_start or worked_for_s < wait_s:
             return None
         is_early = worked_for_s < max(EARLY_S, 2 * wait_s)
         wait_s = self._waits_s[slot] = min(max(2 * wait_s, 1.0), LONGEST_WAIT_S) if is_early else 0.0
         early = f", {worked_for_s:.0f} s after its start; the next one works for at least {wait_s:g} s"
-        amounts = f"it occupies {_format_megabytes(occupied)}, {_format_megabytes(self._limit)} are allowed"
+        amounts = f"it occupies {_format_megabytes(occupied_bytes)}, {_format_megabytes(self._limit)} are allowed"
         return f"{amounts}{early if is_early else ''}"
 
 

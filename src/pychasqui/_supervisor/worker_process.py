@@ -32,14 +32,14 @@ class JobCounter:
         self._on_max_jobs = on_max_jobs
 
     def jobs_done(self, jobs: list[Delivery]) -> None:
-        self._count_jobs(len(jobs))
+        self._count_ended_jobs(len(jobs))
 
     def job_outcome(self, outcome: JobOutcome) -> None:
-        self._count_jobs(1)
+        self._count_ended_jobs(1)
 
-    def _count_jobs(self, jobs: int) -> None:
+    def _count_ended_jobs(self, ended_jobs: int) -> None:
         was_over = self._left <= 0
-        self._left -= jobs
+        self._left -= ended_jobs
         if self._left <= 0 and not was_over:
             self._on_max_jobs()
 

@@ -137,8 +137,8 @@ class Lanes:
         """From now on the lanes send the room signal when the inbox falls to this size."""
         self._low_water = low_water
 
-    def get_lane_task(self, number: int) -> asyncio.Task[None]:
-        return self._tasks[number]
+    def get_lane_task(self, lane_number: int) -> asyncio.Task[None]:
+        return self._tasks[lane_number]
 
     def is_lane_task(self, task: asyncio.Task[Any] | None) -> bool:
         return task in self._tasks
@@ -184,7 +184,7 @@ class Lanes:
         ended = zip(self._tasks, self._running, strict=True)
         return [job for task, job in ended if job is not None and task.done()]
 
-    async def _run_lane(self, number: int) -> None:
+    async def _run_lane(self, lane_number: int) -> None:
         inbox, running, handler, on_done = self._inbox, self._running, self._handler, self._on_done
         on_start, now = self._on_start, monotonic()
         begun: StartedJob | None = None
@@ -196,14 +196,14 @@ class Lanes:
             # hot: 0.05 us; within a turn that is open there is no need to ask
             while begun is not None or (inbox and (now < self._turn_ends_at or self._try_begin_loop_turn(now))):
                 if begun is None:
-                    job = running[number] = inbox[0]
+                    job = running[lane_number] = inbox[0]
                     inbox.popleft()  # not before: the heartbeat's thread must see it in one place or the other
                     self._started += 1
                     if not job.is_decoded:
                         self._wake_all_idle_lanes()
                         is_to_run, now = await self._finish_decoding(job), monotonic()
                         if not is_to_run or not self._may_still_start(job, now):
-                            self._free_lane_without_run(number)
+                            self._free_lane_without_run(lane_number)
                             continue
                     job.started_at = now
                     if on_start is not None:
@@ -237,12 +237,12 @@ class Lanes:
                     # hot: 0.08 us; the end of this job is the beginning of the next, so one reading serves both
                     now = job.ended_at = monotonic()
                     on_done(job, result)
-                running[number] = None
+                running[lane_number] = None
                 self.finished += 1
                 if len(inbox) == self._low_water:
                     self._room.send()
             job = run = awaitable = rest = waits_for = ending = result = None  # what has ended here must not live on
-            begun = await self._wait_for_job(number)
+            begun = await self._wait_for_job(lane_number)
             now = monotonic()
 
     async def _finish_decoding(self, job: Delivery) -> bool:
@@ -264,9 +264,9 @@ class Lanes:
             return False
         return True
 
-    def _free_lane_without_run(self, number: int) -> None:
+    def _free_lane_without_run(self, lane_number: int) -> None:
         """The lane's job does not run: it is settled already, waits again, or is another worker's."""
-        self._running[number] = None
+        self._running[lane_number] = None
         self.finished += 1
         if len(self._inbox) == self._low_water:
             self._room.send()
@@ -304,24 +304,24 @@ class Lanes:
         if self._inbox and self._idle:
             self._wake_idle_lanes(len(self._idle))
 
-    async def _wait_for_job(self, number: int) -> StartedJob | None:
+    async def _wait_for_job(self, lane_number: int) -> StartedJob | None:
         """Waits until there is something to do; returns a job that was started here meanwhile."""
         if self._is_stopping:
             return None
         me = asyncio.get_running_loop().create_future()
-        self._idle.append((number, me))
+        self._idle.append((lane_number, me))
         self._signal_room_and_drained()
         try:
             await me
         except asyncio.CancelledError as error:
-            if (begun := self._begun.pop(number, None)) is not None:  # the handler is meant
+            if (begun := self._begun.pop(lane_number, None)) is not None:  # the handler is meant
                 return begun if begun.error is not None else begun._replace(error=error)
             if self._is_stopping or self._is_abandoned():
                 raise
             # A cancellation that a handler has left behind; the lane may have been woken in the same turn.
-            if (number, me) in self._idle:
-                self._idle.remove((number, me))
-        return self._begun.pop(number, None)
+            if (lane_number, me) in self._idle:
+                self._idle.remove((lane_number, me))
+        return self._begun.pop(lane_number, None)
 
     def _signal_room_and_drained(self) -> None:
         if not self._inbox:

@@ -135,27 +135,27 @@ class LeaderService(Service):
             ) * random.uniform(0.5, 1.5)
         return max_s if lease_left_ms < 0 else min(max_s, (lease_left_ms + 1) / 1000)
 
-    def _update_leader(self, other: OtherLeader | None) -> None:
+    def _update_leader(self, other_leader: OtherLeader | None) -> None:
         """Notes which process leads, and whether it moves what is due."""
-        self._leads = other is None
+        self._leads = other_leader is None
         if self._leads != self._logged_lead:
             self._logged_lead = self._leads
-            log.debug("%s: %s", self.role, "this one leads" if other is None else f"{other.name!r} leads")
+            log.debug("%s: %s", self.role, "this one leads" if other_leader is None else f"{other_leader.name!r} leads")
             if self._record is not None:
                 self._record(LockOutcome("acquired" if self._leads else "held", self.role))
-        if other is not None and other.was_cut and other.name != self._cut_lease_holder:
-            self._cut_lease_holder = other.name
+        if other_leader is not None and other_leader.was_cut and other_leader.name != self._cut_lease_holder:
+            self._cut_lease_holder = other_leader.name
             log.warning(
                 "the %s's lease was held by %r without an end, or with one beyond %d s, and has that one now: "
                 "unless it is renewed, another leads then",
                 self.role,
-                other.name,
+                other_leader.name,
                 MAX_LEADER_LEASE_MS // 1000,
             )
-        self._log_stall(other)
+        self._log_stall(other_leader)
 
-    def _log_stall(self, other: OtherLeader | None) -> None:
-        if other is None or other.overdue_ms < STALLED_S * 1000:
+    def _log_stall(self, other_leader: OtherLeader | None) -> None:
+        if other_leader is None or other_leader.overdue_ms < STALLED_S * 1000:
             if self._stalled_by is not None:
                 log.info("%s: %s are moved again", self.role, self.what_waits)
             self._overdue_from = self._stalled_by = None
@@ -163,12 +163,12 @@ class LeaderService(Service):
         if self._overdue_from is None:  # it may have been stored this moment, and in the past
             self._overdue_from = clock.monotonic()
         if self._stalled_by is None and clock.monotonic() - self._overdue_from >= STALLED_S:
-            self._stalled_by = other.name
+            self._stalled_by = other_leader.name
             log.warning(
                 "%s have been due for %d s, but %r holds the %s's lease and moves nothing: end that process, or delete "
                 "the lease if there is none",
                 self.what_waits,
-                other.overdue_ms // 1000,
-                other.name,
+                other_leader.overdue_ms // 1000,
+                other_leader.name,
                 self.role,
             )

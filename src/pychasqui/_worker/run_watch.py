@@ -108,7 +108,7 @@ class RunWatch:
         if soonest < float("inf"):
             self._schedule_check(max(soonest - monotonic(), MIN_CHECK_INTERVAL_S))
 
-    def _stop_if_overdue(self, number: int, job: Delivery, now: float) -> float:
+    def _stop_if_overdue(self, lane_number: int, job: Delivery, now: float) -> float:
         """Stops the run if its time is over. Returns when to look at it again."""
         stop = self._stops.find_stop(job)
         if stop is None and self._stops.cancellations and self._stops.cancellations.includes_job(job.entry_id, job.id):
@@ -119,12 +119,12 @@ class RunWatch:
                 return float("inf") if timeout_s is None else job.started_at + timeout_s
             stop = self._stops.add_stop(job, timeout_s)
         if now >= stop.again_at and not stop.is_logged:
-            self._cancel_again_or_log(number, stop, now)
+            self._cancel_again_or_log(lane_number, stop, now)
         return stop.again_at
 
-    def _cancel_again_or_log(self, number: int, stop: StopRequest, now: float) -> None:
+    def _cancel_again_or_log(self, lane_number: int, stop: StopRequest, now: float) -> None:
         """Cancels the handler once more, or logs that it goes on."""
-        task = None if self._find_task is None else self._find_task(number)
+        task = None if self._find_task is None else self._find_task(lane_number)
         if stop.cancellations < MAX_CANCELLATIONS:
             if task is not None:
                 task.cancel()

@@ -169,14 +169,16 @@ def _plan_fires_of_spec(
         _log_missed_fires(due.key, score_ms, caught_up, plan.given_up)
 
 
-def _log_missed_fires(key: str, score_ms: int, caught_up: int, given_up: int) -> None:
-    log.warning("repeatable %.200r was not fired in time at %d, its policy makes up for %d", key, score_ms, caught_up)
-    if given_up:
+def _log_missed_fires(key: str, score_ms: int, caught_up_count: int, given_up_count: int) -> None:
+    log.warning(
+        "repeatable %.200r was not fired in time at %d, its policy makes up for %d", key, score_ms, caught_up_count
+    )
+    if given_up_count:
         log.warning(
             "repeatable %.200r has missed more than the cap of its policy: %d%s windows are given up",
             key,
-            given_up,
-            " or more" if given_up == MAX_FIRES else "",
+            given_up_count,
+            " or more" if given_up_count == MAX_FIRES else "",
         )
 
 

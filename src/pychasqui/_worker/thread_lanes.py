@@ -266,7 +266,7 @@ class ThreadLanes:
             return False
         return is_to_run
 
-    async def _finish_coroutine_in_loop(self, number: int, job: Delivery, steps: SteppedCoroutine) -> None:
+    async def _finish_coroutine_in_loop(self, thread_number: int, job: Delivery, steps: SteppedCoroutine) -> None:
         outcome: Any
         try:
             outcome = await await_rest_of_coroutine(*steps)
@@ -280,7 +280,7 @@ class ThreadLanes:
         job.ended_at = monotonic()
         with self._moving:
             self._ended.append((job, outcome))
-            self._running[number] = None
+            self._running[thread_number] = None
         self._deliver_outcomes()
 
     def _schedule_outcome_delivery(self) -> None:

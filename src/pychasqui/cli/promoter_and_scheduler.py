@@ -36,13 +36,19 @@ SIGINT (Ctrl-C) or SIGTERM end it with exit code 0.
 
 
 def _make_role_command(
-    summary: str, role: str, interval: str, looks_for: str, make_leader: Callable[[str, str, int | None], Leader]
+    summary: str,
+    role: str,
+    interval_option: str,
+    looked_for: str,
+    make_leader: Callable[[str, str, int | None], Leader],
 ) -> click.Command:
     """The command of a role, with the option that says how often it looks."""
 
     @click.command(role, help=ABOUT.format(summary=summary, role=role))
     @queues_argument
-    @click.option(interval, type=click.IntRange(10, 60_000), default=None, help=f"How often to look for {looks_for}.")
+    @click.option(
+        interval_option, type=click.IntRange(10, 60_000), default=None, help=f"How often to look for {looked_for}."
+    )
     @url_option
     def run_role(queue_names: tuple[str, ...], redis_url: str | None, **option: int | None) -> None:
         url, (interval_ms,) = read_redis_url(redis_url).value, option.values()
