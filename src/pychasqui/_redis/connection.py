@@ -67,8 +67,7 @@ class Connection:
         self._attempt_timeout: asyncio.Timeout | None = None  # of an attempt, or of the pause before it
         self._is_outdated = False  # the attempt: another server is the right one by now
         self._printable_url = printable_url  # the address for messages, without secrets
-        self._on_down = on_down
-        self._on_up = on_up
+        self._on_down, self._on_up = on_down, on_up
         self._loop: asyncio.AbstractEventLoop | None = None
         self._find_sockets = find_sockets
         self._sockets: SharedSockets | None = None  # of the loop
@@ -111,7 +110,6 @@ class Connection:
                 pause_s = longer_pause_s(pause_s, RESEND_PAUSE_S, LONGEST_RESEND_PAUSE_S)
 
     def set_timeout(self, timeout_s: float) -> None:
-        """Sets the timeout of the following commands."""
         self.timeout_s = timeout_s
 
     def make_deadline(self, timeout_s: float | None = None) -> float:

@@ -64,9 +64,9 @@ class ClusterSurvey:
         self._silent &= owners
         for address in owners:
             if (ping := self._pings.get(address)) is None or ping.done():
-                self._pings[address] = asyncio.ensure_future(self._ping_one(address))
+                self._pings[address] = asyncio.ensure_future(self._ping_master(address))
 
-    async def _ping_one(self, address: Address) -> None:
+    async def _ping_master(self, address: Address) -> None:
         try:
             await self._nodes.connection_to(address).call("PING", timeout_s=ASK_S)
         except ReplyError:  # a user that may not ask; the node answers
