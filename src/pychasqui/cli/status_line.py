@@ -45,7 +45,7 @@ class StatusLine:
     def show(self, text: str) -> None:
         """Draws the line. The cursor goes back to its start, so that the next output replaces it."""
         if self.is_shown and self._is_at_line_start:
-            width = Output.detect(as_json=False, no_color=True).width
+            width = Output.make_for_stdout(as_json=False, no_color=True).width
             click.echo(f"{BEGIN_LINE}{text[: width - 1]}\r", nl=False, err=True)
 
     def print_line(self, text: str) -> None:
