@@ -108,7 +108,7 @@ class Repeatables:
     async def page(self, limit: int = 100) -> list[RepeatableMeta]:
         """Lists the repeatables that fire next, then the paused ones. Leaves out any that cannot be decoded."""
         found = []
-        for stored in await self._broker().list_page(check_int("limit", limit, 0)):
+        for stored in await self._broker().list_first(check_int("limit", limit, 0)):
             try:
                 found.append(_to_meta(decode_spec(stored.spec), stored))
             except DecodeError:

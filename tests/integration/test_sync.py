@@ -310,13 +310,13 @@ class TestPortal:
         self, sync_queue: SyncQueue, monkeypatch: pytest.MonkeyPatch, name: str | None, value: object
     ) -> None:
         short_cuts: list[object] = []
-        run_coroutine = PortalLoop.run_coroutine
+        run_until_ended_or_stopped = PortalLoop.run_until_ended_or_stopped
 
         def note_and_run(loop: PortalLoop, *arguments: Any) -> Any:
             short_cuts.append(loop)
-            return run_coroutine(loop, *arguments)
+            return run_until_ended_or_stopped(loop, *arguments)
 
-        monkeypatch.setattr(PortalLoop, "run_coroutine", note_and_run)
+        monkeypatch.setattr(PortalLoop, "run_until_ended_or_stopped", note_and_run)
         if name is not None:
             monkeypatch.setattr(f"pychasqui._tasks.portal_loop.{name}", value)
         close_idle_portal()

@@ -144,7 +144,7 @@ ASKS: dict[str, Callable[[Broker], Any]] = {
     "backlog": lambda broker: broker.count_delayed(),
     "move_delayed": lambda broker: broker.cancel_or_move_delayed("run", ["job"]),
     "due": lambda broker: RepeatablesBroker(broker, KEYS).list_due("h", 1000, 10),
-    "page of repeatables": lambda broker: RepeatablesBroker(broker, KEYS).list_page(10),
+    "page of repeatables": lambda broker: RepeatablesBroker(broker, KEYS).list_first(10),
     "move": lambda broker: RepeatablesBroker(broker, KEYS).remove_pause_or_resume("pause", "key"),
     "letters": lambda broker: DlqBroker(broker, KEYS).read_page("-", "+", 10),
     "replay": lambda broker: DlqBroker(broker, KEYS).replay([("1-1", b"x", b"")]),

@@ -104,13 +104,13 @@ class TestMemory:
     def test_a_process_beyond_the_limit_is_replaced(self) -> None:
         limit = MemoryLimit(100_000_000)
         limit.check_limit_at_start(40_000_000)
-        assert limit.find_reason_to_replace("slot", 100_000_000, 3600.0) is None
-        assert limit.find_reason_to_replace("slot", 101_000_000, 3600.0) == "it occupies 101 MB, 100 MB are allowed"
+        assert limit.decide_replacement("slot", 100_000_000, 3600.0) is None
+        assert limit.decide_replacement("slot", 101_000_000, 3600.0) == "it occupies 101 MB, 100 MB are allowed"
 
     def test_memory_that_cannot_be_read_replaces_nothing(self) -> None:
         limit = MemoryLimit(100_000_000)
         limit.check_limit_at_start(None)
-        assert limit.find_reason_to_replace("slot", None, 3600.0) is None
+        assert limit.decide_replacement("slot", None, 3600.0) is None
 
     def test_a_limit_below_the_size_of_a_process_that_has_just_started_replaces_nothing_and_is_logged_once(
         self, caplog: pytest.LogCaptureFixture
@@ -118,7 +118,7 @@ class TestMemory:
         limit = MemoryLimit(1_000_000)
         for _ in range(3):
             limit.check_limit_at_start(40_000_000)
-            assert limit.find_reason_to_replace("slot", 40_000_000, 3600.0) is None
+            assert limit.decide_replacement("slot", 40_000_000, 3600.0) is None
         (line,) = caplog.messages
         assert line.startswith("a process that has just started occupies 40 MB, but --max-memory is 1 MB")
 
@@ -126,21 +126,19 @@ class TestMemory:
         limit = MemoryLimit(100_000_000)
         limit.check_limit_at_start(101_000_000)
         limit.check_limit_at_start(99_000_000)
-        assert limit.find_reason_to_replace("slot", 101_000_000, 3600.0) is not None
+        assert limit.decide_replacement("slot", 101_000_000, 3600.0) is not None
 
     def test_a_process_that_grows_early_is_replaced_ever_more_seldom_and_alone_in_its_slot(self) -> None:
         limit = MemoryLimit(100_000_000)
         ages = [
-            next(age for age in range(10_000) if limit.find_reason_to_replace("slot", 101_000_000, float(age)))
+            next(age for age in range(10_000) if limit.decide_replacement("slot", 101_000_000, float(age)))
             for _ in range(12)
         ]
         assert ages[:6] == [0, 1, 2, 4, 8, 16]
         assert ages[-1] == LONGEST_WAIT_S
-        assert limit.find_reason_to_replace("other slot", 101_000_000, 1.0) is not None
-        assert limit.find_reason_to_replace("slot", 101_000_000, 7200.0) is not None
-        assert (
-            limit.find_reason_to_replace("slot", 101_000_000, 1.0) is not None
-        )  # one that grew late ends the long waits
+        assert limit.decide_replacement("other slot", 101_000_000, 1.0) is not None
+        assert limit.decide_replacement("slot", 101_000_000, 7200.0) is not None
+        assert limit.decide_replacement("slot", 101_000_000, 1.0) is not None  # one that grew late ends the long waits
 
 
 class TestCountedJobs:

@@ -184,7 +184,7 @@ def parse_cron(expression: str) -> Cron:
     if len(expression) > MAX_CHARS:
         raise InvalidArgument(f"cron expression {expression[:40]!r}... has more than {MAX_CHARS} characters")
     try:
-        cron = _parse_fields(expression)
+        cron = _parse_expression(expression)
         if cron.find_first_date(date.min) is None:
             raise ValueError("it matches no day of any year")
     except ValueError as error:
@@ -192,7 +192,7 @@ def parse_cron(expression: str) -> Cron:
     return cron
 
 
-def _parse_fields(expression: str) -> Cron:
+def _parse_expression(expression: str) -> Cron:
     text = expression.strip()
     if text.startswith("@"):
         if text.lower() not in NICKNAMES:

@@ -156,7 +156,7 @@ class RepeatablesBroker:
         arguments = (action, _encode_key(key), score, channel, now_ms)
         return bool(await self._broker.run_script(scripts.MOVE_REPEATABLE, keys, arguments))
 
-    async def list_page(self, limit: int) -> list[StoredRepeatable]:
+    async def list_first(self, limit: int) -> list[StoredRepeatable]:
         """Returns the repeatables that fire next, then those that are paused."""
         if limit < 1:
             return []

@@ -37,7 +37,7 @@ class MemoryLimit:
                 _format_megabytes(self._limit),
             )
 
-    def find_reason_to_replace(self, slot: object, occupied_bytes: int | None, worked_for_s: float) -> str | None:
+    def decide_replacement(self, slot: object, occupied_bytes: int | None, worked_for_s: float) -> str | None:
         """Returns why the process in this slot is to be replaced; None if it is not."""
         wait_s = self._waits_s.get(slot, 0.0)
         if occupied_bytes is None or occupied_bytes <= self._limit or self._is_below_start or worked_for_s < wait_s:

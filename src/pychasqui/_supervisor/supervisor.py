@@ -211,7 +211,7 @@ class ProcessSupervisor:
         limit, child = self._memory_limit, slot.current
         if limit is None or child is None or child.started is None or child in self._recycled:
             return
-        why = limit.find_reason_to_replace(slot, read_memory_bytes(child.pid), clock.monotonic() - child.started_at)
+        why = limit.decide_replacement(slot, read_memory_bytes(child.pid), clock.monotonic() - child.started_at)
         if why is not None:
             self._request_replacement(child, why)
 

@@ -96,7 +96,9 @@ class PortalCall:
         """Runs the call in this thread, which runs the loop. If a signal stops the loop, the rest becomes a Task."""
         self.require_task()  # if it does not end here
         try:
-            found: Ended[Any] | RestOfCoroutine[Any] = loop.run_coroutine(self._make_coroutine, self._context)
+            found: Ended[Any] | RestOfCoroutine[Any] = loop.run_until_ended_or_stopped(
+                self._make_coroutine, self._context
+            )
         except BaseException as error:  # noqa: BLE001  the caller raises it
             self._error = error
             self.is_ended = True

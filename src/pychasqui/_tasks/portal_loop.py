@@ -15,8 +15,8 @@ from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
 MAX_SKIPS = 3
-LAST_KNOWN_PYTHON = (3, 13)  # with a later one, whose asyncio may differ, run_coroutine() is not used
-PRIVATE_PARTS = ("_run_once", "_stopping", "_thread_id")  # of asyncio's loop, which run_coroutine() uses
+LAST_KNOWN_PYTHON = (3, 13)  # with a later one, whose asyncio may differ, run_until_ended_or_stopped() is not used
+PRIVATE_PARTS = ("_run_once", "_stopping", "_thread_id")  # of asyncio's loop, which run_until_ended_or_stopped() uses
 
 
 def get_loop_of_this_thread() -> asyncio.AbstractEventLoop | None:
@@ -120,10 +120,10 @@ class PortalLoop(asyncio.SelectorEventLoop):
 
     @property
     def can_run_coroutine(self) -> bool:
-        """Whether run_coroutine() works with this Python. If not, a Task and run_forever() do the same, more slowly."""
+        """Whether run_until_ended_or_stopped() works with this Python. If not, a Task does the same, more slowly."""
         return self._can_run_coroutine
 
-    def run_coroutine(
+    def run_until_ended_or_stopped(
         self, make_coroutine: Callable[[], Coroutine[Any, Any, T]], context: Context
     ) -> Ended[T] | RestOfCoroutine[T]:
         """Runs a coroutine in this thread until it ends or the loop is stopped; raises what it raises.

@@ -61,7 +61,7 @@ class Route:
         """Returns the master of the follower's slot, and has the follower notified of changes."""
         self._add_follower_and_start_thread(follower)
         if (owner := self._find_owner(follower.slot)) is None:
-            await self._wait_for_refresh()
+            await self._request_refresh_and_wait()
             owner = self._find_owner(follower.slot)
         if owner is None:
             raise self._make_missing_master_error(follower.slot)
@@ -133,7 +133,7 @@ class Route:
                 self._thread = threading.Thread(target=self._run_thread, name="chasqui watch", daemon=True)
                 self._thread.start()
 
-    async def _wait_for_refresh(self) -> None:
+    async def _request_refresh_and_wait(self) -> None:
         look: Future[None] = Future()
         with self._lock:
             self._waiters.append(look)
