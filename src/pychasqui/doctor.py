@@ -11,7 +11,7 @@ from ._core.defaults import GROUP
 from ._core.printable import printable
 from ._redis.acl import ANY, ROLES, make_acl_rules
 from ._redis.doctor import ClockReading, ClusterHealth, DoctorBroker, QueueHealth
-from ._redis.server_checks import read_risks
+from ._redis.server_checks import Risks, read_risks
 from ._redis.server_session import ServerSession
 
 __all__ = ["AclUser", "Doctor", "Finding"]
@@ -69,8 +69,8 @@ class Doctor(ServerSession):
             text = "this user may not call INFO, so persistence, eviction and memory are unknown"
             found.append(Finding("server", "settings", "warning", text, "allow the user INFO: ACL SETUSER name +info"))
         else:
-            found += [*_examine_role(info), *_examine_persistence(info), *examine_memory(info), *_examine_clients(info)]
-            found += examine_replicas(info)
+            found += [*_examine_role(info), *_examine_persistence(info), *_examine_eviction(info)]
+            found += [*examine_memory(info), *_examine_clients(info), *examine_replicas(info)]
         if "+sentinel://" in self.redis_address:
             text = f"the Sentinels say that {self._broker.server_address} is the master"
             found.append(Finding("server", "master", "ok", text))
@@ -124,7 +124,7 @@ def _examine_role(info: dict[str, str]) -> Iterator[Finding]:
 
 
 def _examine_persistence(info: dict[str, str]) -> Iterator[Finding]:
-    risks = read_risks("\n".join(f"{name}:{value}" for name, value in info.items()))
+    risks = _read_risks_of(info)
     failed = [name for name in ("rdb_last_bgsave_status", "aof_last_write_status") if info.get(name, "ok") != "ok"]
     if failed:
         text = f"the server cannot write to its disk ({', '.join(failed)} is not ok)"
@@ -136,6 +136,10 @@ def _examine_persistence(info: dict[str, str]) -> Iterator[Finding]:
         yield Finding("server", "persistence", "warning", risks.persistence, remedy)
     else:
         yield Finding("server", "persistence", "ok", "appendonly is yes")
+
+
+def _examine_eviction(info: dict[str, str]) -> Iterator[Finding]:
+    risks = _read_risks_of(info)
     if risks.eviction:
         remedy = "CONFIG SET maxmemory-policy noeviction; then CONFIG REWRITE"
         yield Finding("server", "eviction", "problem", risks.eviction.partition(";")[0], remedy)
@@ -144,6 +148,10 @@ def _examine_persistence(info: dict[str, str]) -> Iterator[Finding]:
     if _read_info_number(info, "evicted_keys"):
         text = f"the server has evicted {_read_info_number(info, 'evicted_keys'):,} keys since its start"
         yield Finding("server", "evicted", "warning", text, "jobs may be among them: set noeviction and more memory")
+
+
+def _read_risks_of(info: dict[str, str]) -> Risks:
+    return read_risks("\n".join(f"{name}:{value}" for name, value in info.items()))
 
 
 def examine_memory(info: dict[str, str]) -> Iterator[Finding]:

@@ -153,7 +153,7 @@ def _check_delay_and_make_due(delay_ms: Any, delay: Any, max_delay_ms: int) -> s
     if isinstance(delay_ms, datetime):
         at = delay_ms if delay_ms.tzinfo else delay_ms.replace(tzinfo=UTC)
         at_ms = -((_EPOCH - at) // timedelta(milliseconds=1))  # rounded up: never early
-        _check_max_delay(at_ms - time.time_ns() // 1_000_000, max_delay_ms)
+        _refuse_delay_over_max(at_ms - time.time_ns() // 1_000_000, max_delay_ms)
         return str(max(at_ms, 0))
     if isinstance(delay_ms, timedelta):
         raise InvalidType("delay_ms must be an int, a float or a datetime; a timedelta goes into delay")
@@ -164,11 +164,11 @@ def _check_delay_and_make_due(delay_ms: Any, delay: Any, max_delay_ms: int) -> s
 def check_delay_ms(field: str, value: Any, max_delay_ms: int) -> int:
     """Checks a delay against the queue's max_delay_secs, and returns it in milliseconds."""
     delay_ms = check_span_ms(field, value)
-    _check_max_delay(delay_ms, max_delay_ms)
+    _refuse_delay_over_max(delay_ms, max_delay_ms)
     return delay_ms
 
 
-def _check_max_delay(delay_ms: int, max_delay_ms: int) -> None:
+def _refuse_delay_over_max(delay_ms: int, max_delay_ms: int) -> None:
     if max_delay_ms and delay_ms > max_delay_ms:
         raise InvalidArgument(
             f"a delay of {delay_ms} ms is longer than max_delay_secs={max_delay_ms // 1000} allows; "

@@ -18,7 +18,7 @@ from ..errors import InvalidArgument, printable
 from .data_error import DataMismatch, read_msgspec_error
 from .pydantic_types import AnnotationSurvey, DataMismatchError, PydanticReader
 from .unencodable_data import find_unencodable_value
-from .wire_values import SCALARS, find_unsupported_type, make_struct_reader, to_wire_values
+from .wire_values import SCALARS, explain_unsupported_type, make_struct_reader, to_wire_values
 
 _IMMUTABLE = SCALARS | {tuple, frozenset}
 
@@ -218,7 +218,7 @@ class Signature:
         fields: list[Any] = []
         for one in self._parameters.all:
             annotation = annotations[one.name]
-            problem = find_unsupported_type(annotation)
+            problem = explain_unsupported_type(annotation)
             if problem:
                 raise InvalidArgument(f"task {self._task_name!r}: {one.name}: {problem}")
             fields.append((one.name, annotation, *_make_struct_default(one)))

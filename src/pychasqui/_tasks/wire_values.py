@@ -89,16 +89,16 @@ def _contains_type(info: Any, kinds: tuple[type, ...], seen: set[int]) -> bool:
     return False
 
 
-def find_unsupported_type(annotation: Any) -> str:
-    """Names the type within the annotation that cannot travel; "" if all of it can."""
+def explain_unsupported_type(annotation: Any) -> str:
+    """Returns a sentence about the type within the annotation that cannot travel; "" if all of it can."""
     try:
         info = types.type_info(annotation)
     except Exception as error:  # noqa: BLE001  msgspec evaluates annotations of users' classes
         return str(error)[:300]
-    return _find_unsupported_type_in(info, set())
+    return _explain_unsupported_type_in(info, set())
 
 
-def _find_unsupported_type_in(info: Any, seen: set[int]) -> str:
+def _explain_unsupported_type_in(info: Any, seen: set[int]) -> str:
     if id(info) in seen:
         return ""
     seen.add(id(info))
@@ -106,10 +106,10 @@ def _find_unsupported_type_in(info: Any, seen: set[int]) -> str:
         is_known = info.cls is object or (isinstance(info.cls, type) and issubclass(info.cls, _AS_TEXT))
         return "" if is_known else f"{getattr(info.cls, '__qualname__', info.cls)} cannot travel in a job"
     if isinstance(info, tuple | list):
-        return next(filter(None, (_find_unsupported_type_in(item, seen) for item in info)), "")
+        return next(filter(None, (_explain_unsupported_type_in(item, seen) for item in info)), "")
     if isinstance(info, types.Type | types.Field):
         fields = (getattr(info, field) for field in info.__struct_fields__ if field not in ("default", "cls"))
-        return next(filter(None, (_find_unsupported_type_in(item, seen) for item in fields)), "")
+        return next(filter(None, (_explain_unsupported_type_in(item, seen) for item in fields)), "")
     return ""
 
 

@@ -103,7 +103,8 @@ class Decoder:
             )
             if retry is None and not extras and attempt < max_attempts:
                 jobs.append(job)
-            elif self._apply_timeout_unless_exhausted(job):
+            elif not self._bury_if_exhausted(job):
+                self._apply_own_timeout(job)
                 # One that may expire is decoded again when it is to start: until then it may have to wait here.
                 may_expire = read_expiry_ms(job.extras) is not None
                 jobs.append(_make_undecoded_delivery(entry_id, fields, deliveries) if may_expire else job)
@@ -154,11 +155,10 @@ class Decoder:
         job.attempt, job.created_at_ms = envelope.attempt + job.earlier_deliveries, envelope.created_at_ms
         job.retry, job.payload, job.extras = envelope.retry, envelope.payload, envelope.extras
         job.may_be_unique, job.is_decoded = is_unique or may_be_unique(envelope.id), True
-        return (
-            self._apply_timeout_unless_exhausted(job)
-            and not await self._bury_if_expired(job)
-            and not self._finish_if_cancelled(job)
-        )
+        if self._bury_if_exhausted(job):
+            return False
+        self._apply_own_timeout(job)
+        return not await self._bury_if_expired(job) and not self._finish_if_cancelled(job)
 
     def _finish_if_cancelled(self, job: Delivery) -> bool:
         if not job.is_decoded or not self._stops.cancellations.includes_job(job.entry_id, job.id):
@@ -173,15 +173,16 @@ class Decoder:
         self._on_expired(job)
         return True
 
-    def _apply_timeout_unless_exhausted(self, job: Delivery) -> bool:
-        """Examines a job that has been run often, or has a retry override or extras."""
-        if job.attempt >= max_attempts_of(job, self._max_attempts):
-            self._on_exhausted(job)
+    def _bury_if_exhausted(self, job: Delivery) -> bool:
+        if job.attempt < max_attempts_of(job, self._max_attempts):
             return False
+        self._on_exhausted(job)
+        return True
+
+    def _apply_own_timeout(self, job: Delivery) -> None:
         if job.extras and (timeout_s := read_timeout_s(job.extras)):
             job.timeout_s = timeout_s
             self._stops.shorten_check_interval(timeout_s)
-        return True
 
     def reject_oversize(self, entry_id: bytes, deliveries: int, size: int) -> None:
         """An entry that is larger than any job may be, and of which only the size has come."""

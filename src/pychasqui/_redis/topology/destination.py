@@ -67,7 +67,7 @@ class RoutedDestination:
             endpoint = await self._connector.find_endpoint()
         else:
             self._loop, self._on_change = asyncio.get_running_loop(), on_change
-            owner = await route.find_master(self)
+            owner = await route.follow_master(self)
             endpoint = replace(await self._connector.find_endpoint(), host=owner.host, port=owner.port)
         return endpoint if self._protocol is None else replace(endpoint, protocol=self._protocol)
 

@@ -57,7 +57,7 @@ class Route:
     def __str__(self) -> str:
         return str(self._location)
 
-    async def find_master(self, follower: Follower) -> Address:
+    async def follow_master(self, follower: Follower) -> Address:
         """Returns the master of the follower's slot, and has the follower notified of changes."""
         self._add_follower_and_start_thread(follower)
         if (owner := self._find_owner(follower.slot)) is None:
