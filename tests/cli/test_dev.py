@@ -26,6 +26,17 @@ worker = Worker("mail", handle)
 """
 
 
+WRITES_WITHOUT_END = """
+import threading
+
+def write():
+    while True:
+        print("x" * 70)
+
+threading.Thread(target=write, daemon=True).start()
+"""
+
+
 def write_app(folder: Path, version: str) -> None:
     (folder / "app.py").write_text(f"VERSION = {version!r}\n{APP}")
 
@@ -79,6 +90,18 @@ async def test_a_changed_file_starts_the_worker_again_and_ctrl_c_ends_all(
     assert [line for line in lines if "done/s" in line] == []  # nothing is left of it beside what the worker writes
     assert [line for line in lines if line.startswith("ran ")] == ["ran first", "ran second"]
     assert still_running(children) == []
+
+
+@pytest.mark.timeout(180)
+def test_a_worker_that_writes_without_end_starts_again_after_a_change(tmp_path: Path, redis_url: str) -> None:
+    (tmp_path / "app.py").write_text(f"VERSION = 'one'\n{APP}{WRITES_WITHOUT_END}")
+    with TerminalRun("dev", "app:worker", folder=tmp_path, CHASQUI_DEV_REDIS_URL=redis_url) as run:
+        run.read_until("x" * 70, timeout_s=60)
+        write_app(tmp_path, "quiet")
+        run.read_until("app.py changed: the worker starts again", timeout_s=20)
+        run.interrupt()
+        code, _ = run.finish(timeout_s=60)
+    assert code == 0
 
 
 @pytest.mark.timeout(180)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from contextlib import suppress
 
 import click
 
@@ -32,12 +31,13 @@ class StatusLine:
         if self.is_shown and sys.stdout.isatty():
             self._read_fd, self.output_fd = _open_terminal_like(sys.stderr.fileno())
             os.set_blocking(self._read_fd, False)
-            asyncio.get_running_loop().add_reader(self._read_fd, self._copy_output)
+            asyncio.get_running_loop().add_reader(self._read_fd, self._copy_chunk)
 
     def close(self) -> None:
         if self._read_fd is not None and self.output_fd is not None:
             asyncio.get_running_loop().remove_reader(self._read_fd)
-            self._copy_output()  # what the child has written last
+            while self._copy_chunk():  # what the child has written last
+                pass
             os.close(self.output_fd)
             os.close(self._read_fd)
             self._read_fd = self.output_fd = None
@@ -53,14 +53,18 @@ class StatusLine:
         click.echo(f"{BEGIN_LINE if self.is_shown else ''}{text}", err=True)
         self._is_at_line_start = True
 
-    def _copy_output(self) -> None:
+    def _copy_chunk(self) -> bool:
+        """Copies what one read brings, so that a child that never stops writing does not occupy the event loop."""
         assert self._read_fd is not None
-        with suppress(OSError):  # nothing is there, or the child's side is closed
-            while chunk := os.read(self._read_fd, CHUNK_BYTES):
-                begin = BEGIN_LINE.encode() if self._is_at_line_start else b""
-                sys.stderr.buffer.write(begin + chunk)
-                sys.stderr.buffer.flush()
-                self._is_at_line_start = chunk.endswith(b"\n")
+        try:
+            chunk = os.read(self._read_fd, CHUNK_BYTES)
+        except OSError:  # nothing is there, or the child's side is closed
+            return False
+        begin = BEGIN_LINE.encode() if self._is_at_line_start else b""
+        sys.stderr.buffer.write(begin + chunk)
+        sys.stderr.buffer.flush()
+        self._is_at_line_start = chunk.endswith(b"\n")
+        return bool(chunk)
 
 
 def _open_terminal_like(terminal_fd: int) -> tuple[int, int]:
