@@ -35,7 +35,7 @@ def process_environment(peer: Peer) -> dict[str, str]:
     """PYTHONSAFEPATH keeps a peer's file from hiding the library of the same name."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONSAFEPATH": "1", "PYTHONDONTWRITEBYTECODE": ""}
     if peer.home is None:
-        environment["PYTHONPATH"] = os.pathsep.join((str(ROOT), str(ROOT / "src")))
+        environment["PYTHONPATH"] = os.pathsep.join((str(ROOT), peer.source or str(ROOT / "src")))
     if peer.kind == "node":
         environment["NODE_PATH"] = str(BENCH / "node" / "node_modules")
     return environment

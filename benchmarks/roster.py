@@ -40,9 +40,10 @@ OURS_DOES = WHEEL_DOES + DEF + METRICS + TRACES
 
 @dataclass(frozen=True)
 class Peer:
-    """`kind` is python, node or tool; `home` names the environment under .bench, None is the project's own. `threads`
-    are the numbers of threads of which the best counts, where handlers are plain functions. `default_processes` is how
-    many worker processes its command starts. `note` is what a reader has to know beside every figure."""
+    """`kind` is python, node or tool; `home` names the environment under .bench, None is the project's own. `source` is
+    where that one imports pychasqui from, if not from this tree. `threads` are the numbers of threads of which the best
+    counts, where handlers are plain functions. `default_processes` is how many worker processes its command starts.
+    `note` is what a reader has to know beside every figure."""
 
     name: str
     label: str
@@ -50,6 +51,7 @@ class Peer:
     scenarios: tuple[str, ...]
     rates: dict[str, int]
     home: str | None = None
+    source: str | None = None
     packages: tuple[str, ...] = ()
     printable: tuple[str, ...] = ()
     kind: str = "python"

@@ -242,7 +242,14 @@ class Machine(RuleBasedStateMachine):
         assert claimed.fields is not None
         envelope = decode_envelope(claimed.fields[1])
         attempt = envelope.attempt + claimed.deliveries
-        job = Delivery(envelope.id, "mail", None, attempt, 0, None, envelope.payload, claimed.id, claimed.deliveries)
+        job = Delivery(
+            envelope.id,
+            name="mail",
+            attempt=attempt,
+            payload=envelope.payload,
+            entry_id=claimed.id,
+            earlier_deliveries=claimed.deliveries,
+        )
         run = worker.runs[claimed.id] = ModelRun(job)
         if starts and attempt < MAX_ATTEMPTS:
             self._start(run)

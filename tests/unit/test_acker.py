@@ -138,8 +138,8 @@ async def bench() -> AckerBench:
 def job(number: int, deliveries: int = 0, *, may_be_unique: bool = False) -> Delivery:
     return Delivery(
         f"job-{number}",
-        "mail",
-        number,
+        name="mail",
+        data=number,
         entry_id=b"%d-0" % number,
         earlier_deliveries=deliveries,
         may_be_unique=may_be_unique,

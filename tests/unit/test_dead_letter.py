@@ -21,7 +21,16 @@ from tests.support.worker_parts import make_shared
 
 
 def job(attempt: int = 0, retry: RetryOverride | None = None, name: str = "mail") -> Delivery:
-    return Delivery("job-1", name, 7, attempt, 1_700_000_000_000, retry, encode_data(7), b"5-1", 0)
+    return Delivery(
+        "job-1",
+        name=name,
+        data=7,
+        attempt=attempt,
+        created_at_ms=1_700_000_000_000,
+        retry=retry,
+        payload=encode_data(7),
+        entry_id=b"5-1",
+    )
 
 
 def letter_of(job: Delivery, reason: str, error: BaseException | None, runs: int, worker: str) -> list[bytes]:

@@ -42,7 +42,7 @@ class EventWriterBench:
         batch.on_written(len(batch.others) + len(batch.completed), trouble)
 
     def start(self, number: int, **fields: Any) -> Delivery:
-        job = Delivery(f"job-{number}", "mail", number, **fields)
+        job = Delivery(f"job-{number}", name="mail", data=number, **fields)
         self.event_writer.queue_active_event(job)
         return job
 

@@ -76,7 +76,16 @@ def job(
     deliveries: int = 0,
 ) -> Delivery:
     retry = None if backoff is None else RetryOverride(None, backoff)
-    return Delivery(job_id, name, 7, attempt, 0, retry, encode_data(7), b"5-1", deliveries)
+    return Delivery(
+        job_id,
+        name=name,
+        data=7,
+        attempt=attempt,
+        retry=retry,
+        payload=encode_data(7),
+        entry_id=b"5-1",
+        earlier_deliveries=deliveries,
+    )
 
 
 class TestSnooze:
@@ -195,7 +204,9 @@ class TestNextRun:
 
     def test_deliveries_that_ended_badly_are_written_down(self) -> None:
         """The attempt of a job that was taken over counts them, so that the next envelope does too."""
-        taken_over = Delivery("job-1", "", 7, 1 + 2, 0, None, b"\x07", b"5-1", 2)
+        taken_over = Delivery(
+            "job-1", name="", data=7, attempt=1 + 2, payload=b"\x07", entry_id=b"5-1", earlier_deliveries=2
+        )
         assert decode_envelope(split_member(make_next_run_member(taken_over))[1]).attempt == 4
 
 

@@ -318,7 +318,9 @@ async def test_a_lost_job_is_not_started_between_the_renewal_and_the_news_of_the
     redis = Redis()
     async with beating(redis, lanes, dict, shared=shared, lease_ms=60_000, every_s=0.05) as mine:
         lanes.start()
-        lanes.put_and_wake([Delivery("j1", "", 1, entry_id=b"1-0"), Delivery("j2", "", 2, entry_id=b"2-0")])
+        lanes.put_and_wake(
+            [Delivery("j1", name="", data=1, entry_id=b"1-0"), Delivery("j2", name="", data=2, entry_id=b"2-0")]
+        )
         await eventually(lambda: started, every=0.001)
         await eventually(lambda: redis.kept[-1] == [b"1-0", b"2-0"], every=0.001)
         redis.stolen = {b"2-0"}

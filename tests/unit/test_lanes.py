@@ -25,7 +25,7 @@ PATIENCE_S = 1.0
 
 
 def job(number: int, deliveries: int = 0) -> Delivery:
-    return Delivery(f"job-{number}", "mail", number, entry_id=b"%d-0" % number, earlier_deliveries=deliveries)
+    return Delivery(f"job-{number}", name="mail", data=number, entry_id=b"%d-0" % number, earlier_deliveries=deliveries)
 
 
 class LanesBench:

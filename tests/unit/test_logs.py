@@ -20,7 +20,7 @@ from pychasqui._worker.wiring import _wrap_to_take_job
 from tests.support.cases import in_one_test
 from tests.support.contexts import in_own_context
 
-JOB = Delivery("id-1", "welcome", {"to": "ada"}, attempt=2)
+JOB = Delivery("id-1", name="welcome", data={"to": "ada"}, attempt=2)
 FIELDS = {"queue": "mails", "job_id": "id-1", "job_name": "welcome", "attempt": 2}
 
 
@@ -100,7 +100,7 @@ class TestContext:
         async def lane(job: Delivery) -> None:
             await in_own_context(run, job)
 
-        await asyncio.gather(*(lane(Delivery(f"id-{number}", "n", None)) for number in range(5)))
+        await asyncio.gather(*(lane(Delivery(f"id-{number}", name="n")) for number in range(5)))
         assert len(lines.records) == 15
         assert all(line["job_id"] == line["event"] for line in lines.fields())
 
@@ -135,7 +135,7 @@ class TestContext:
         async def handle(job: Delivery) -> None:
             log.info("in")
 
-        evil = Delivery("a\r\nb", "x\x1b[2J\u202e" + "y" * 500, None)
+        evil = Delivery("a\r\nb", name="x\x1b[2J\u202e" + "y" * 500)
         await in_own_context(logs.bind_job_to_context("mails", handle), evil)
         record: Any = lines.records[0]
         assert record.job_id == "a\\r\\nb"

@@ -16,7 +16,7 @@ from tests.support.clock import FakeClock
 @pytest.mark.parametrize(
     ("running", "blamed"),
     (
-        (Delivery("1", "resize", None), "a handler that does not await (running: 'resize')"),
+        (Delivery("1", name="resize"), "a handler that does not await (running: 'resize')"),
         (None, "other code of the process: this worker runs no job"),
     ),
 )
@@ -36,7 +36,7 @@ def test_a_blocked_loop_is_logged_once_with_its_cause_and_the_remedy(
     assert "_log_blockage_once" in line.splitlines()[-2]  # the innermost frame is the last
 
 
-@pytest.mark.parametrize(("running", "asks"), ((Delivery("1", "resize", None), 20), (None, 5)))
+@pytest.mark.parametrize(("running", "asks"), ((Delivery("1", name="resize"), 20), (None, 5)))
 def test_the_loop_of_a_worker_that_runs_nothing_is_asked_rarely(
     running: Delivery | None, asks: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -38,7 +38,7 @@ RECORDS: list[Record] = [
 
 
 def job_done(name: str = "mail", attempt: int = 0, seconds: float = 0.5) -> Delivery:
-    return Delivery("id", name, None, attempt, entry_id=b"1-0", started_at=10.0, ended_at=10.0 + seconds)
+    return Delivery("id", name=name, attempt=attempt, entry_id=b"1-0", started_at=10.0, ended_at=10.0 + seconds)
 
 
 class Broken:

@@ -19,7 +19,16 @@ POLICY = RetryPolicy(initial_ms=100, max_ms=30_000, multiplier=2.0, jitter_ms=0)
 
 
 def job(attempt: int = 0, retry: RetryOverride | None = None, name: str = "mail") -> Delivery:
-    return Delivery("job-1", name, 7, attempt, 1_700_000_000_000, retry, encode_data(7), b"5-1", 0)
+    return Delivery(
+        "job-1",
+        name=name,
+        data=7,
+        attempt=attempt,
+        created_at_ms=1_700_000_000_000,
+        retry=retry,
+        payload=encode_data(7),
+        entry_id=b"5-1",
+    )
 
 
 def verdict(error: BaseException, attempt: int = 0, retry: RetryOverride | None = None, max_attempts: int = 3) -> Any:

@@ -27,7 +27,7 @@ LINE = re.compile(r'[a-z_]+(\{[a-z_]+="(\\.|[^"\\\n])*"(,[a-z_]+="(\\.|[^"\\\n])
 def job_done(name: str = "mail", seconds: float = 0.0005, waited_s: float = 0.0) -> Delivery:
     started_at = time.monotonic()
     entry_id = b"%d-0" % int((time.time() - waited_s) * 1000)
-    return Delivery("id", name, None, entry_id=entry_id, started_at=started_at, ended_at=started_at + seconds)
+    return Delivery("id", name=name, entry_id=entry_id, started_at=started_at, ended_at=started_at + seconds)
 
 
 class Text:

@@ -29,7 +29,7 @@ Handler = Callable[[Delivery], Awaitable[Any]]
 
 
 def job(number: int, timeout_s: float = 0.0, name: str = "mail") -> Delivery:
-    return Delivery(f"job-{number}", name, number, entry_id=b"%d-0" % number, timeout_s=timeout_s)
+    return Delivery(f"job-{number}", name=name, data=number, entry_id=b"%d-0" % number, timeout_s=timeout_s)
 
 
 class WatchBench:

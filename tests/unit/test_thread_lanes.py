@@ -23,7 +23,7 @@ from tests.support.worker_parts import make_shared
 
 
 def job(number: int, *, is_decoded: bool = True) -> Delivery:
-    return Delivery(str(number), "n", number, entry_id=b"%d-0" % number, is_decoded=is_decoded)
+    return Delivery(str(number), name="n", data=number, entry_id=b"%d-0" % number, is_decoded=is_decoded)
 
 
 class Bench:
@@ -361,9 +361,9 @@ async def main():
         is_abandoned=lambda: True,
     )
     lanes.start()
-    lanes.put_and_wake([Delivery("a", "n", 0), Delivery("b", "n", 1)])
+    lanes.put_and_wake([Delivery("a", data=0), Delivery("b", data=1)])
     await lanes.wait_until_all_ran()
-    lanes.put_and_wake([Delivery("c", "n", 2), Delivery("d", "n", 4)])
+    lanes.put_and_wake([Delivery("c", data=2), Delivery("d", data=4)])
     await asyncio.sleep(0.1)
     if "close" in sys.argv:
         lanes.close()

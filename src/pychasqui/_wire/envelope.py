@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from .._core.delivery import Delivery
 from .._core.retry_options import RetryOverride, Unsigned32, Unsigned64
 from ..errors import DecodeError, InvalidArgument
 from .msgpack import DECODER_REFUSALS, decode_data, decode_unchecked, encode, encode_all_if_plain
@@ -117,21 +118,31 @@ def set_extra(extras: bytes, name: str, value: Any) -> bytes:
 
 # hot: a Struct decoded as an array is one allocation; only envelopes with a retry override go through tuples.
 _decode_four = msgspec.msgpack.Decoder(Envelope).decode
+_decode_delivery = msgspec.msgpack.Decoder(Delivery).decode
 _decode_five = msgspec.msgpack.Decoder(tuple[str, bytes, Unsigned64, Unsigned32, PackedRetry | None]).decode
 
 
-def decode_envelope_and_data(data: bytes) -> tuple[Envelope, Any]:
-    """Returns the envelope that `data` starts with, and the value in its payload."""
+def decode_delivery(data: bytes) -> Delivery:
+    """Returns a Delivery with the envelope that `data` starts with, and the value in its payload."""
     try:
         # hot: 0.1 us; what is of the usual shape and cannot be too deep or too large needs no other check
-        if (head := data[0]) == 0x94 or head == 0x95:
-            envelope = _decode_four(data) if head == 0x94 else _decode_five_fields(data, b"")
-            if len(payload := envelope.payload) <= MAX_DEPTH:
-                return envelope, decode_unchecked(payload)
+        if data[0] == 0x94:
+            delivery = _decode_delivery(data)
+            if len(delivery.payload) <= MAX_DEPTH:
+                delivery.data = decode_unchecked(delivery.payload)
+                return delivery
     except (IndexError, *DECODER_REFUSALS):
         pass
     envelope = decode_envelope(data)
-    return envelope, decode_data(envelope.payload)
+    return Delivery(
+        envelope.id,
+        envelope.payload,
+        envelope.created_at_ms,
+        envelope.attempt,
+        data=decode_data(envelope.payload),
+        retry=envelope.retry,
+        extras=envelope.extras,
+    )
 
 
 def decode_envelope(data: bytes) -> Envelope:

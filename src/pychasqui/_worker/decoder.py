@@ -11,7 +11,7 @@ from .._core.delivery import Delivery
 from .._core.outcome import max_attempts_of
 from .._redis.replies import Entry
 from .._wire.entry import ENVELOPE, NAME, ULID_CHARS, decode_name, may_be_unique, read_job_fields
-from .._wire.envelope import decode_envelope, decode_envelope_and_data, read_expiry_ms, read_timeout_s
+from .._wire.envelope import decode_delivery, decode_envelope, read_expiry_ms, read_timeout_s
 from .._wire.msgpack import decode_scanned, make_scan_if_needed
 from ..errors import DecodeError
 from .job_stops import JobStops
@@ -75,7 +75,7 @@ class Decoder:
                     else:
                         jobs.append(_make_undecoded_delivery(entry_id, fields, deliveries))
                     continue
-                envelope, data = decode_envelope_and_data(raw)
+                job = decode_delivery(raw)
             except DecodeError as error:
                 self._on_rejected(entry_id, deliveries + 1, fields, "decode_failed", str(error))
                 continue
@@ -85,23 +85,15 @@ class Decoder:
             name = names.get(raw_name)
             if name is None:
                 name = self._decode_and_cache_name(raw_name)
-            attempt, job_id, retry, extras = envelope.attempt + deliveries, envelope.id, envelope.retry, envelope.extras
-            job = Delivery(
-                job_id,
-                name,
-                data,
-                attempt,
-                envelope.created_at_ms,
-                retry,
-                envelope.payload,
-                entry_id,
-                deliveries,
-                extras,
-                is_unique
-                or len(job_id) != ULID_CHARS  # hot: may_be_unique() written out, 0.06 us
-                or not ((raw_id := job_id.encode()).isupper() and raw_id.isalnum()),
-            )
-            if retry is None and not extras and attempt < max_attempts:
+            job.name, job.entry_id = name, entry_id
+            if deliveries:
+                job.earlier_deliveries = deliveries
+                job.attempt += deliveries
+            # hot: may_be_unique() written out, 0.06 us
+            raw_id = job.id.encode()
+            if is_unique or len(raw_id) != ULID_CHARS or not (raw_id.isupper() and raw_id.isalnum()):
+                job.may_be_unique = True
+            if job.attempt < max_attempts and job.retry is None and not job.extras:
                 jobs.append(job)
             elif not self._bury_if_exhausted(job):
                 self._apply_own_timeout(job)
@@ -198,6 +190,4 @@ class Decoder:
 def _make_undecoded_delivery(entry_id: bytes, fields: list[Any], deliveries: int) -> Delivery:
     """A delivery that finish_decoding_job() decodes when it is to start."""
     envelope = max((word for word in fields or () if isinstance(word, bytes)), key=len, default=b"")
-    return Delivery(
-        "", "", fields, payload=envelope, entry_id=entry_id, earlier_deliveries=deliveries, is_decoded=False
-    )
+    return Delivery("", envelope, data=fields, entry_id=entry_id, earlier_deliveries=deliveries, is_decoded=False)

@@ -81,8 +81,8 @@ class RecordedJob:
 
     def to_delivery(self) -> Delivery:
         """The job as production's own functions take it."""
-        own = (self.id, self.name, None, self.attempt, self.created_at_ms, self.retry, self.payload)
-        return Delivery(*own, timeout_s=self.timeout_s)
+        own = (self.id, self.payload, self.created_at_ms, self.attempt, self.name)
+        return Delivery(*own, retry=self.retry, timeout_s=self.timeout_s)
 
 
 class JobRecorder:

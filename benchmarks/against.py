@@ -1,0 +1,85 @@
+"""`python -m benchmarks.against COMMIT [--only SCENARIO ...]`: this tree and an earlier commit of it, in turn.
+
+Both run the same programs of `benchmarks/peers`; only the `pychasqui` that they import differs. The ratio of a round is
+this tree's time by that of the commit a moment before or after: above 1 this tree is slower.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import statistics
+import subprocess
+import tarfile
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+from benchmarks.procedures import Bench
+from benchmarks.roster import BY_NAME, OURS, Peer
+from benchmarks.runner import Sample, run
+from benchmarks.scenarios import BY_KEY, FULL, Scenario
+from benchmarks.server import ROOT, find_redis_benchmark, find_server, running
+
+COMPARED = ("add", "add-100-tasks", "add-bulk-50", "add-bulk-1000", "work-1", "work-100", "work-def", "work-events")
+COMPARED += ("work-results", "latency", "retry", "burial", "promote")
+
+
+def main() -> None:
+    options = _options()
+    scenarios = [BY_KEY[key] for key in options.only]
+    effort = replace(FULL, seconds=options.seconds)
+    with tempfile.TemporaryDirectory() as folder, running(find_server(options.server)) as server:
+        _unpack(options.commit, Path(folder))
+        ours, theirs = _peer("this tree", ROOT), _peer(options.commit, Path(folder))
+        bench = Bench(server, effort, find_redis_benchmark(server.binary))
+        samples, failures = run(bench, [ours, theirs], scenarios, options.rounds)
+    for line in failures:
+        print(f"failed: {line}")
+    print(f"\n{'scenario':16} {'median':>7} {'least':>7} {'most':>7}   {'CPU':>5} {'Redis':>5}")
+    for scenario in scenarios:
+        print(_row(scenario, samples, ours, theirs))
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.against", description=__doc__)
+    parser.add_argument("commit", help="the commit to compare this tree with")
+    parser.add_argument("--only", nargs="+", choices=sorted(BY_KEY), default=COMPARED, metavar="SCENARIO")
+    parser.add_argument("--rounds", type=int, default=7, help="how often each of the two has its turn (default: 7)")
+    parser.add_argument("--seconds", type=float, default=1.0, help="how long a measurement should take (default: 1)")
+    parser.add_argument("--server", help="redis-server to use (default: CHASQUI_TEST_SERVER, .servers, PATH)")
+    return parser.parse_args()
+
+
+def _unpack(commit: str, folder: Path) -> None:
+    archive = subprocess.run(["git", "archive", commit, "src"], cwd=ROOT, capture_output=True, check=True).stdout
+    with tarfile.open(fileobj=io.BytesIO(archive)) as files:
+        files.extractall(folder, filter="data")
+
+
+def _peer(name: str, tree: Path) -> Peer:
+    return replace(BY_NAME[OURS], name=name, label=name, source=str(tree / "src"))
+
+
+def _row(scenario: Scenario, samples: list[Sample], ours: Peer, theirs: Peer) -> str:
+    def ratios(number: str) -> list[float]:
+        by_round = {
+            (sample.repeat, sample.peer): sample.result.get(number)
+            for sample in samples
+            if sample.scenario == scenario.key
+        }
+        pairs = [(by_round.get((n, ours.name)), by_round.get((n, theirs.name))) for n in range(1000)]
+        return [mine / other for mine, other in pairs if mine and other]
+
+    times = [1 / ratio for ratio in ratios("value")] if scenario.is_rate else ratios("value")
+    if not times:
+        return f"{scenario.key:16} no round was measured for both"
+    row = f"{scenario.key:16} {statistics.median(times):7.3f} {min(times):7.3f} {max(times):7.3f}  "
+    for number in ("cpu_us", "redis_us"):
+        found = ratios(number)
+        row += f" {statistics.median(found):5.2f}" if found else "     -"
+    return row
+
+
+if __name__ == "__main__":
+    main()
