@@ -57,9 +57,8 @@ class Decoder:
 
         Large ones, and those left at the time `put_off_after`, are decoded by finish_decoding_job() when they start.
         """
-        put_off_after = put_off_after or monotonic() + SLICE_S
         if len(entries) > ENTRIES_A_CHECK:
-            return self._decode_in_slices(entries, deliveries, put_off_after)
+            return self._decode_in_slices(entries, deliveries, put_off_after or monotonic() + SLICE_S)
         jobs: list[Delivery] = []
         names, small_bytes, max_attempts = self._names, self._small_bytes, self._max_attempts
         for entry_id, fields in entries:
@@ -69,7 +68,9 @@ class Decoder:
                     raw, raw_name, is_unique = fields[1], fields[3], False
                 else:
                     raw, raw_name, is_unique = read_job_fields(fields)
-                if len(raw) > small_bytes and self._should_put_off_decoding(raw, put_off_after):
+                if len(raw) > small_bytes and self._should_put_off_decoding(
+                    raw, put_off_after := put_off_after or monotonic() + SLICE_S
+                ):
                     if len(raw) > self._max_payload_bytes:
                         self._on_rejected(entry_id, deliveries + 1, fields, "oversize_payload", f"{len(raw)} bytes")
                     else:
@@ -100,7 +101,11 @@ class Decoder:
                 # One that may expire is decoded again when it is to start: until then it may have to wait here.
                 may_expire = read_expiry_ms(job.extras) is not None
                 jobs.append(_make_undecoded_delivery(entry_id, fields, deliveries) if may_expire else job)
-        return [job for job in jobs if not self._finish_if_cancelled(job)] if self._stops.cancellations else jobs
+        return (
+            [job for job in jobs if not self._finish_if_cancelled(job)]
+            if self._stops.cancellations is not None
+            else jobs
+        )
 
     def _decode_in_slices(self, entries: list[Entry], deliveries: int, put_off_after: float) -> list[Delivery]:
         jobs: list[Delivery] = []
@@ -153,7 +158,8 @@ class Decoder:
         return not await self._bury_if_expired(job) and not self._finish_if_cancelled(job)
 
     def _finish_if_cancelled(self, job: Delivery) -> bool:
-        if not job.is_decoded or not self._stops.cancellations.includes_job(job.entry_id, job.id):
+        cancellations = self._stops.cancellations
+        if cancellations is None or not job.is_decoded or not cancellations.includes_job(job.entry_id, job.id):
             return False
         self._on_cancelled(job)
         return True

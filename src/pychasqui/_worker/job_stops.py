@@ -54,7 +54,7 @@ class JobStops:
     def __init__(self, timeouts: RunTimeouts) -> None:
         self.shortest_s = timeouts.shortest_s or float("inf")  # of the timeouts that are known
         self.expected_sooner = Signal()  # a timeout is shorter than those before it
-        self.cancellations = Cancellations()  # the notes of this queue
+        self.cancellations: Cancellations | None = None  # the notes of this queue, if there are any
         self._timeouts = timeouts
         self._stops: dict[bytes, StopRequest] = {}  # by entry
         self._extensions: dict[bytes, float] = {}  # seconds that were added to the time of a run, by entry
@@ -89,7 +89,7 @@ class JobStops:
         return stop if stop is not None and stop.job is job else None
 
     def set_cancellations(self, cancellations: Cancellations) -> None:
-        self.cancellations = cancellations
+        self.cancellations = cancellations or None
 
     def add_stop(self, job: Delivery, timeout_s: float | None) -> StopRequest:
         """Notes that a run is to stop: its time is over, or with None its job is cancelled."""
