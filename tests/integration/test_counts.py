@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from pychasqui import Job, Queue, Worker
-from pychasqui._core.limits import ACK_BATCH_WITH_EVENTS, READ_BATCH
+from pychasqui._core.limits import ACK_BATCH_WITH_EVENTS, READ_BATCH_WITH_EVENTS
 from pychasqui._producer.adder import REMEMBERED_S
 from pychasqui._redis.keys import REGISTRY, Keys
 from tests.support.proxy import Proxy
@@ -178,7 +178,7 @@ class TestWork:
                     await done.wait()
                 counts = [int(count) for count in re.findall(rb"COUNT\r\n\$\d+\r\n(\d+)", b"".join(proxy.requests))]
                 acks = [int(count) for count in re.findall(rb"IDS\r\n\$\d+\r\n(\d+)", b"".join(proxy.requests))]
-        assert (max(counts) > READ_BATCH) is is_alone, counts
+        assert (max(counts) > READ_BATCH_WITH_EVENTS) is is_alone, counts
         assert not acks or (max(acks) > ACK_BATCH_WITH_EVENTS) is is_alone, acks  # older servers ack by a script
 
     async def test_entries_are_read_in_resp2_for_any_url(self, proxy: Proxy, queue_name: str) -> None:

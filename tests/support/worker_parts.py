@@ -24,6 +24,7 @@ def make_shared(
     on_death: OnDeath = ignore_death,
     living_workers: LivingWorkers | None = None,
     read_count: int = READ_COUNT,
+    writes_events: bool = False,
 ) -> Shared:
     """Shared values under a lease that holds. `holdings` may be a fake."""
     return Shared(
@@ -31,7 +32,7 @@ def make_shared(
         consumer=consumer,
         holdings=Holdings(concurrency, consumer) if holdings is None else cast(Holdings, holdings),
         on_death=on_death,
-        batch_sizes=BatchSizes(read_count),
+        batch_sizes=BatchSizes(read_count, writes_events=writes_events),
         lease=Lease(lease_until),
         living_workers=living_workers or LivingWorkers(),
     )

@@ -74,7 +74,7 @@ class AckerBench:
         self.written = [] if event_writer is None else event_writer.written
         self.expected: list[int] = []
         self.group_gone = 0
-        self.shared = make_shared()
+        self.shared = make_shared(writes_events=event_writer is not None)
         self.shared.group_gone.listen(self._on_group_gone)
         self.unsettled = self.shared.holdings.unsettled
         writer = cast(EventWriter, event_writer)

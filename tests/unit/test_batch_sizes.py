@@ -11,14 +11,15 @@ from pychasqui._core.limits import (
     ACK_BATCH_WITH_EVENTS,
     ACK_BATCH_WITH_EVENTS_ALONE,
     READ_BATCH,
+    READ_BATCH_WITH_EVENTS,
 )
 from pychasqui._redis.command_replies import find_client_count
 from pychasqui._worker.batch_sizes import ASK_EVERY_S, KEPT_S, OWN_CONNECTIONS, REFUSED_S, BatchSizes
 from pychasqui.errors import ReplyError
 from tests.support.memory_broker import MemoryBroker
 
-SMALL = (READ_BATCH, ACK_BATCH, ACK_BATCH_WITH_EVENTS)
-LARGE = (READ_COUNT, ACK_BATCH_ALONE, ACK_BATCH_WITH_EVENTS_ALONE)
+SMALL = (READ_BATCH, ACK_BATCH)
+LARGE = (READ_COUNT, ACK_BATCH_ALONE)
 
 
 class Clock:
@@ -32,8 +33,8 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return Clock(monkeypatch)
 
 
-def sizes_of(batch_sizes: BatchSizes) -> tuple[int, int, int]:
-    return batch_sizes.read, batch_sizes.ack, batch_sizes.ack_with_events
+def sizes_of(batch_sizes: BatchSizes) -> tuple[int, int]:
+    return batch_sizes.read, batch_sizes.ack
 
 
 @pytest.fixture
@@ -51,6 +52,13 @@ async def test_a_worker_that_is_alone_uses_large_ones(clock: Clock, broker: Memo
     batch_sizes = BatchSizes()
     batch_sizes.request_client_count_if_due(broker)
     assert sizes_of(batch_sizes) == LARGE
+
+
+async def test_batches_of_a_worker_that_writes_events_are_smaller(clock: Clock, broker: MemoryBroker) -> None:
+    batch_sizes = BatchSizes(writes_events=True)
+    assert sizes_of(batch_sizes) == (READ_BATCH_WITH_EVENTS, ACK_BATCH_WITH_EVENTS)
+    batch_sizes.request_client_count_if_due(broker)
+    assert sizes_of(batch_sizes) == (READ_COUNT, ACK_BATCH_WITH_EVENTS_ALONE)
 
 
 async def test_one_more_client_makes_them_small_at_the_next_answer(clock: Clock, broker: MemoryBroker) -> None:

@@ -191,7 +191,7 @@ class Acker(Service):
             raise
 
     def _send_plain_ack(self, start: int) -> SentAck:
-        jobs = self._done[start : start + self._batch_size()]
+        jobs = self._done[start : start + self._batch_sizes.ack]
         ids = [job.entry_id for job in jobs]
         return SentAck(jobs, self._broker.send_ack(self._group, ids, self._completed_events_of(jobs)))
 
@@ -224,12 +224,9 @@ class Acker(Service):
     def _has_other_kind_to_send(self, kind: OutcomeKind) -> bool:
         return any(other.unsettled.is_ready for other in self._kinds if other is not kind)
 
-    def _batch_size(self) -> int:
-        return self._batch_sizes.ack if self._event_writer is None else self._batch_sizes.ack_with_events
-
     def _script_batch_size(self, start: int) -> int:
         """How many jobs one call acks: as many as cost about RESULT_BATCH_BYTES."""
-        max_jobs = self._batch_size() if self._result_ttl_ms else OUTCOME_BATCH
+        max_jobs = self._batch_sizes.ack if self._result_ttl_ms else OUTCOME_BATCH
         costs = accumulate(
             len(job.result or b"") + (UNIQUE_COST_BYTES + ID_COST * len(job.id) if job.may_be_unique else 0)
             for job in self._done_by_script[start : start + max_jobs]

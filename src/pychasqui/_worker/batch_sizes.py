@@ -16,6 +16,7 @@ from .._core.limits import (
     ACK_BATCH_WITH_EVENTS,
     ACK_BATCH_WITH_EVENTS_ALONE,
     READ_BATCH,
+    READ_BATCH_WITH_EVENTS,
 )
 from .._redis.broker import Broker
 
@@ -28,15 +29,18 @@ REFUSED_S = 60.0  # how long not to ask a server that does not answer, or does n
 class BatchSizes:
     """The sizes for the next read and the next ack; request_client_count_if_due() adapts them."""
 
-    def __init__(self, read_count: int = READ_COUNT) -> None:
+    def __init__(self, read_count: int = READ_COUNT, *, writes_events: bool = False) -> None:
         self._read_count = read_count  # the user's bound
+        self._small_read = READ_BATCH_WITH_EVENTS if writes_events else READ_BATCH
+        self._small_ack = ACK_BATCH_WITH_EVENTS if writes_events else ACK_BATCH
+        self._large_ack = ACK_BATCH_WITH_EVENTS_ALONE if writes_events else ACK_BATCH_ALONE
         self._asked_at = self._ask_at = float("-inf")
         self._use_small_batches()
 
     @property
     def min_entries_worth_reading(self) -> int:
         """How many entries are worth a read while others are still to be run: fewer cost a trip and gain nothing."""
-        return max(self.read, READ_BATCH) // 2
+        return max(self.read, self._small_read) // 2
 
     def request_client_count_if_due(self, broker: Broker) -> None:
         """Called after each read that was full. The answer applies to the batches that follow it."""
@@ -57,9 +61,7 @@ class BatchSizes:
             self._use_small_batches()
 
     def _use_small_batches(self) -> None:
-        self.read = min(self._read_count, READ_BATCH)
-        self.ack, self.ack_with_events = ACK_BATCH, ACK_BATCH_WITH_EVENTS
+        self.read, self.ack = min(self._read_count, self._small_read), self._small_ack
 
     def _use_large_batches(self) -> None:
-        self.read = self._read_count
-        self.ack, self.ack_with_events = ACK_BATCH_ALONE, ACK_BATCH_WITH_EVENTS_ALONE
+        self.read, self.ack = self._read_count, self._large_ack

@@ -113,7 +113,7 @@ def build_components(
         consumer=consumer,
         holdings=Holdings(config.concurrency, consumer),
         on_death=on_death,
-        batch_sizes=BatchSizes(config.read_count),
+        batch_sizes=BatchSizes(config.read_count, writes_events=config.events_enabled),
     )
 
     broker = connector.make_broker(keys, timeout_s=limits.WORK_TIMEOUT_S, sinks=metrics)
