@@ -28,12 +28,12 @@ PREFETCH_S = 0.1  # how much work a worker may hold unstarted, in seconds of its
 MAX_AHEAD = 3000  # entries that wait for a lane, however fast the handler is
 TURN_S = 0.002  # how long handlers that never await may occupy the event loop
 READ_BATCH = 200  # entries in one read beside other clients, who wait for about 1 ms of the server's time
-READ_BATCH_WITH_EVENTS = 56  # as many as one ack; with 200, another client's SET took three times as long
+READ_BATCH_WITH_EVENTS = 64  # with 200, another client's SET took three times as long
 
 # Settling
 RELEASED = "released"  # the consumer that holds entries that were handed back, until a worker takes them
 ACK_BATCH = 160  # jobs in one ack beside other clients: less than 1 ms of the server's time
-ACK_BATCH_WITH_EVENTS = 56  # and with their events behind it: less than 1 ms, too
+ACK_BATCH_WITH_EVENTS = 48  # less than a read: one ack leaves while the server works on another
 ACK_BATCH_ALONE = 480  # if no other client waits
 ACK_BATCH_WITH_EVENTS_ALONE = 240
 ACKS_AT_ONCE = 2  # the server has the next one when it has answered one
