@@ -39,10 +39,10 @@ class PromoterBench:
         self.broker = MemoryBroker()
         self.promoter = PromoterService(self.broker, "me", on_death=ignore_death, events_max_len=7)
 
-    async def tick(self, reply: Promotion | None = None, *, needs_polling: bool = False) -> float:
+    async def tick(self, reply: Promotion | None = None, *, gets_no_messages: bool = False) -> float:
         if reply is not None:
             self.broker.answer_with["promote"] = lambda *_: reply
-        return await self.promoter._tick(needs_polling=needs_polling)
+        return await self.promoter._do_due_and_choose_pause_s(gets_no_messages=gets_no_messages)
 
     @property
     def looks_at(self) -> float:
@@ -90,12 +90,12 @@ class TestManyWorkers:
         promoter = PromoterService(bench.broker, "me", on_death=ignore_death, living_workers=LivingWorkers(1000))
         bench.broker.answer_with["promote"] = lambda *_: followed(300)
         for _ in range(10):
-            assert 10 <= await promoter._tick(needs_polling=False) <= 30
+            assert 10 <= await promoter._do_due_and_choose_pause_s(gets_no_messages=False) <= 30
 
     async def test_workers_look_as_often_as_ever_while_the_leader_moves_nothing(self, bench: PromoterBench) -> None:
         promoter = PromoterService(bench.broker, "me", on_death=ignore_death, living_workers=LivingWorkers(1000))
         bench.broker.answer_with["promote"] = lambda *_: followed(60_000, overdue_ms=10_000)
-        assert await promoter._tick(needs_polling=False) == LOOK_S
+        assert await promoter._do_due_and_choose_pause_s(gets_no_messages=False) == LOOK_S
 
     async def test_only_the_leader_subscribes_and_looks_again_once_it_hears(self, bench: PromoterBench) -> None:
         bench.broker.answer_with["promote"] = lambda *_: followed(300)
@@ -146,11 +146,11 @@ class TestHearing:
         assert await bench.tick(Promotion(True, 0, 1, -1)) == ALERT_EVERY_S
 
     async def test_a_promoter_without_messages_is_alert_while_jobs_are_delayed(self, bench: PromoterBench) -> None:
-        assert await bench.tick(Promotion(True, 0, 0, 5000), needs_polling=True) == ALERT_EVERY_S
-        assert await bench.tick(Promotion(True, 0, 0, 5000), needs_polling=False) == ALERT_EVERY_S
+        assert await bench.tick(Promotion(True, 0, 0, 5000), gets_no_messages=True) == ALERT_EVERY_S
+        assert await bench.tick(Promotion(True, 0, 0, 5000), gets_no_messages=False) == ALERT_EVERY_S
 
     async def test_a_promoter_without_messages_is_at_rest_while_none_is_delayed(self, bench: PromoterBench) -> None:
-        assert await bench.tick(Promotion(True, 0, 0, -1), needs_polling=True) == LOOK_S
+        assert await bench.tick(Promotion(True, 0, 0, -1), gets_no_messages=True) == LOOK_S
 
 
 class TestRescheduled:

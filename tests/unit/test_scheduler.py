@@ -236,7 +236,7 @@ class SchedulerBench:
     async def tick(self, next_due_ms: int = -1, *specs: DueSpec, leads: bool = True) -> float:
         other = None if leads else OtherLeader("other", was_cut=False, overdue_ms=0)
         self.repeats.found = DueRepeatables(leads, NOW, next_due_ms, list(specs), other)
-        return await self.scheduler._tick(needs_polling=False)
+        return await self.scheduler._do_due_and_choose_pause_s(gets_no_messages=False)
 
     @property
     def looks_at(self) -> float:

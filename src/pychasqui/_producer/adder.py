@@ -93,9 +93,9 @@ class Adder:
         slot, bound = self._free_slots.pop(), self._max_stream_len
         is_sent_by_idmp = self._trusts_server and session.can_use_idmp
         if is_sent_by_idmp:
-            session.add_by_idmp(self._number, envelope, name)
+            session.write_add_by_idmp(self._number, envelope, name)
         else:
-            session.add_one(slot, self._number, bound, envelope, name)
+            session.write_add_of_one(slot, self._number, bound, envelope, name)
         batch = AddBatch(loop.time() + self._timeout_s, 1, bound, is_sent_by_idmp=is_sent_by_idmp)
         waiter = loop.create_future()
         batch.append(envelope, name, job_id, waiter)
@@ -175,7 +175,7 @@ class Adder:
             return
         self._sent.add(batch)
         if batch.is_sent_by_idmp:
-            session.add_by_idmp(batch.number, batch.envelopes[0], batch.names[0])
+            session.write_add_by_idmp(batch.number, batch.envelopes[0], batch.names[0])
         elif batch.can_be_transaction and batch.try_use_transaction_once() and session.transactions.is_ready:
             jobs = (batch.envelopes, batch.names)
             session.add_large(batch.slot, batch.number, *jobs, batch.deadline, partial(self._handle_reply, batch))
@@ -183,11 +183,11 @@ class Adder:
             return
         elif batch.options is None:
             head = (batch.slot, batch.number, batch.max_stream_len, batch.needed_room)
-            session.add(*head, batch.envelopes, batch.names)
+            session.write_add(*head, batch.envelopes, batch.names)
         else:
             needed_room = batch.needed_room if batch.is_bulk else 0  # single adds are each for themselves
             head = (batch.slot, batch.number, batch.max_stream_len, needed_room)
-            session.add_with_options(*head, batch.envelopes, batch.names, batch.ids, batch.options)
+            session.write_add_with_options(*head, batch.envelopes, batch.names, batch.ids, batch.options)
         session.expect(batch.deadline, partial(self._handle_reply, batch))
         if batch.is_large:
             session.transactions.watch_ledger(batch.deadline, self._send_gathered)
@@ -257,7 +257,7 @@ class Adder:
     def _fail_batches_if_resending_failed(self, recovery: asyncio.Task[None]) -> None:
         """A defect in it must not leave adds without an answer."""
         if not recovery.cancelled() and (error := recovery.exception()) is not None:
-            self._fail_overdue_batches(RedisTrouble(f"adding again has failed: {error!r}"))
+            self._fail_unsent_batches(RedisTrouble(f"adding again has failed: {error!r}"))
 
     async def _resend_stuck_batches(self) -> None:
         """Until nothing is stuck: connect, send again in order, report what has run out of time."""
@@ -268,19 +268,19 @@ class Adder:
             try:
                 await self._add_broker.connect(min(batch.deadline for batch in self._unanswered_batches()))
             except ConnectionLost as error:
-                self._fail_overdue_batches(error, due_by=asyncio.get_running_loop().time())
+                self._fail_unsent_batches(error, due_by=asyncio.get_running_loop().time())
             except ChasquiError as error:  # waiting would not help
-                self._fail_overdue_batches(error)
+                self._fail_unsent_batches(error)
             else:
                 no_answer = ConnectionLost("the server did not answer in time")
-                self._fail_overdue_batches(self._refusal or no_answer, due_by=asyncio.get_running_loop().time())
+                self._fail_unsent_batches(self._refusal or no_answer, due_by=asyncio.get_running_loop().time())
                 self._refusal = None
                 again, self._stuck = sorted(self._stuck, key=lambda batch: batch.number), []
                 for batch in again:
                     self._send_batch(batch)
             self._send_gathered()
 
-    def _fail_overdue_batches(self, error: ChasquiError, due_by: float = float("inf")) -> None:
+    def _fail_unsent_batches(self, error: ChasquiError, due_by: float = float("inf")) -> None:
         """Give up on what is not on its way and has a deadline up to `due_by`."""
         late = [batch for batch in self._unanswered_batches() if batch not in self._sent and batch.deadline <= due_by]
         for batch in late:

@@ -49,7 +49,7 @@ class AddSession:
         self.transactions = AddTransactions(socket, *broker.add_keys)
         self.expect = socket.expect  # hot: a job that is alone is sent before it is recorded here
 
-    def add_by_idmp(self, batch_number: int, envelope: bytes, name: bytes) -> None:
+    def write_add_by_idmp(self, batch_number: int, envelope: bytes, name: bytes) -> None:
         """Adds one job under a number that the server itself remembers; only if `can_use_idmp`."""
         # hot: on an idle machine the script takes 40 us longer
         self.socket.write(self._broker.idmp_add.pack(batch_number, envelope, name))
@@ -63,13 +63,15 @@ class AddSession:
         if socket.dialect is not None:
             socket.dialect = replace(socket.dialect, idmp=False)
 
-    def add_one(self, ledger_slot: int, batch_number: int, max_stream_len: int, envelope: bytes, name: bytes) -> None:
-        """Does what add() does, for a single job."""
+    def write_add_of_one(
+        self, ledger_slot: int, batch_number: int, max_stream_len: int, envelope: bytes, name: bytes
+    ) -> None:
+        """Does what write_add() does, for a single job."""
         self._write_add_call(
             (ledger_slot, batch_number, self._broker.ledger_ttl_ms, max_stream_len, 1, 1, 1, name, b"", envelope)
         )
 
-    def add(
+    def write_add(
         self,
         ledger_slot: int,
         batch_number: int,
@@ -91,7 +93,7 @@ class AddSession:
         deadline: float,
         on_reply: OnReply,
     ) -> None:
-        """Does what add() does, without a script; only if `transactions.is_ready`. None means that nothing was done."""
+        """Does what write_add() does, without a script; only if `transactions.is_ready`. None: nothing was done."""
         record = (ledger_slot, f"{batch_number} {len(envelopes)}")
         self.transactions.add_in_transaction(record, self._broker.ledger_ttl_ms, envelopes, names)
         self.transactions.expect_replies(len(envelopes), deadline, on_reply)
@@ -100,7 +102,7 @@ class AddSession:
         self.transactions.unwatch_ledger()
         self.socket.write(scripts.ADD.pack(self.socket, self._broker.add_keys, arguments))
 
-    def add_with_options(
+    def write_add_with_options(
         self,
         ledger_slot: int,
         batch_number: int,

@@ -317,8 +317,8 @@ class Connection:
         return socket
 
     async def _open_socket(self, endpoint: Endpoint, sockets: SharedSockets) -> Socket:
-        follow_moved_redirect = partial(self._destination.follow_moved_redirect, endpoint)
-        _, socket = await endpoint.open(partial(Socket, asyncio.get_running_loop(), follow_moved_redirect))
+        try_to_record_moved_slot = partial(self._destination.try_to_record_moved_slot, endpoint)
+        _, socket = await endpoint.open(partial(Socket, asyncio.get_running_loop(), try_to_record_moved_slot))
         try:
             login = await self._wait_for_credentials(endpoint)
             socket.dialect = await perform_handshake(socket, endpoint, login, self._printable_url)

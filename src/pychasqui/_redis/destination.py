@@ -26,8 +26,11 @@ class Destination(Protocol):
     def report_trouble(self, endpoint: Endpoint, error: Exception) -> None:
         """Notes that the server there cannot be reached or refuses calls."""
 
-    def follow_moved_redirect(self, endpoint: Endpoint, error: ReplyError) -> bool:
-        """Has the connections that need a slot leave the node there, which has answered MOVED; False if it cannot."""
+    def try_to_record_moved_slot(self, endpoint: Endpoint, error: ReplyError) -> bool:
+        """Notes where the slot is of which the node there has answered MOVED: who needs it connects there.
+
+        Returns whether that node may keep its connection. False: nobody leaves by that, so it must be closed.
+        """
 
     def is_current(self, endpoint: Endpoint) -> bool: ...
 

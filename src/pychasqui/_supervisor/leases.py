@@ -33,7 +33,7 @@ LOGGED_AGAIN = 3  # leases after the last renewal in a worker's place, the next 
 
 
 class LeaseHolder:
-    """hold() -> renews what the workers do not renew themselves -> end()."""
+    """start_renewing() -> renews what the workers do not renew themselves -> end_leases()."""
 
     def __init__(self) -> None:
         self._brokers: dict[tuple[str, bool], Broker] = {}
@@ -44,7 +44,7 @@ class LeaseHolder:
 
     def start_renewing(self, lease: HeldLease) -> None:
         if lease not in self._holding:
-            self._holding[lease] = asyncio.create_task(self._renew_until_cancelled(lease))
+            self._holding[lease] = asyncio.create_task(self._renew_in_place_of_worker(lease))
 
     def store_credentials(self, credentials: Credentials) -> None:
         self._credentials[credentials.redis_url] = credentials
@@ -72,7 +72,7 @@ class LeaseHolder:
         for connector in self._connectors:
             connector.leave_embedded_server()
 
-    async def _renew_until_cancelled(self, lease: HeldLease) -> None:
+    async def _renew_in_place_of_worker(self, lease: HeldLease) -> None:
         lease_s, min_left_ms = lease.lease_ms / 1000, int(MIN_LEASE_LEFT_SHARE * lease.lease_ms)
         held_at = float("-inf")
         while True:

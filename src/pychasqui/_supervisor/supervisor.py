@@ -198,7 +198,7 @@ class ProcessSupervisor:
             for child in list(self._children):
                 self._kill_if_hanging(child)
             for slot in self._slots:
-                self._replace_if_over_memory_limit(slot)
+                self._request_replacement_if_over_memory_limit(slot)
 
     def _kill_if_hanging(self, child: ChildProcess) -> None:
         """Kills a process that hangs: what holds its interpreter up may never let it go."""
@@ -207,7 +207,7 @@ class ProcessSupervisor:
             log.error("process %d has given no sign of life for %.0f s and is killed", child.pid, silent_s)
             child.kill()
 
-    def _replace_if_over_memory_limit(self, slot: ProcessSlot) -> None:
+    def _request_replacement_if_over_memory_limit(self, slot: ProcessSlot) -> None:
         limit, child = self._memory_limit, slot.current
         if limit is None or child is None or child.started is None or child in self._recycled:
             return

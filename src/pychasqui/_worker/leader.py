@@ -36,7 +36,7 @@ STALLED_S = 5.0  # what has been due for this long, while another process leads,
 
 
 class LeaderService(Service):
-    """_tick() does what is due and returns when to look again; _release_leader_lease() ends the lease."""
+    """A subclass has _do_due_and_choose_pause_s(), which is called again and again, and _release_leader_lease()."""
 
     role: Literal["promoter", "scheduler"]
     what_waits: str  # while no process leads
@@ -93,15 +93,15 @@ class LeaderService(Service):
         Only the leader subscribes: a message costs the server as much as it has subscribers.
         """
         if self._leads:
-            return await self._tick(needs_polling=not await self._subscribe())
-        wait_s = await self._tick(needs_polling=False)
+            return await self._do_due_and_choose_pause_s(gets_no_messages=not await self._subscribe())
+        wait_s = await self._do_due_and_choose_pause_s(gets_no_messages=False)
         return 0.0 if self._leads else wait_s  # what was published until it leads and is subscribed may be due sooner
 
     async def _subscribe(self) -> bool:
         """Returns whether messages come."""
         raise NotImplementedError
 
-    async def _tick(self, *, needs_polling: bool) -> float:
+    async def _do_due_and_choose_pause_s(self, *, gets_no_messages: bool) -> float:
         """Does what is due, if this process leads; returns how long to wait for the next look."""
         raise NotImplementedError
 
@@ -152,9 +152,9 @@ class LeaderService(Service):
                 other_leader.name,
                 MAX_LEADER_LEASE_MS // 1000,
             )
-        self._log_stall(other_leader)
+        self._log_start_and_end_of_stall(other_leader)
 
-    def _log_stall(self, other_leader: OtherLeader | None) -> None:
+    def _log_start_and_end_of_stall(self, other_leader: OtherLeader | None) -> None:
         if other_leader is None or other_leader.overdue_ms < STALLED_S * 1000:
             if self._stalled_by is not None:
                 log.info("%s: %s are moved again", self.role, self.what_waits)

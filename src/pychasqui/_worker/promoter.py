@@ -81,7 +81,7 @@ class PromoterService(LeaderService):
     async def _subscribe(self) -> bool:
         return await self._broker.subscribe_to_due(self.handle_due_hint)
 
-    async def _tick(self, *, needs_polling: bool) -> float:
+    async def _do_due_and_choose_pause_s(self, *, gets_no_messages: bool) -> float:
         now = clock.monotonic()
         was_expected = now >= self._next_due
         self._next_due = float("inf")
@@ -95,18 +95,18 @@ class PromoterService(LeaderService):
             self._refusals.pause_s_after(ReplyError(done.refusal))
         else:
             self._refusals.end()
-        wait_s = self._choose_pause_s(done, now, was_expected=was_expected, needs_polling=needs_polling)
+        wait_s = self._choose_pause_s(done, now, was_expected=was_expected, gets_no_messages=gets_no_messages)
         if self._record is not None:
             await self._record_tick(self._record, done)
         return wait_s
 
-    def _choose_pause_s(self, promotion: Promotion, now: float, *, was_expected: bool, needs_polling: bool) -> float:
+    def _choose_pause_s(self, promotion: Promotion, now: float, *, was_expected: bool, gets_no_messages: bool) -> float:
         """Returns in how many seconds to look again."""
         if promotion.set_aside:
             self.set_aside += promotion.set_aside
             log.error("%d delayed members were no jobs and are in the dead letters now", promotion.set_aside)
         moved = promotion.promoted + promotion.set_aside
-        if (moved and not was_expected) or (promotion.next_due_ms >= 0 and needs_polling):
+        if (moved and not was_expected) or (promotion.next_due_ms >= 0 and gets_no_messages):
             self._alert_until = now + ALERT_FOR_S
         if moved and promotion.next_due_ms == 0:  # the batch was full, by its jobs or by its bytes
             return 0.0

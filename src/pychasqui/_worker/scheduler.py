@@ -72,7 +72,7 @@ class SchedulerService(LeaderService):
     async def _subscribe(self) -> bool:
         return await self._repeats.subscribe_to_due(self.handle_due_hint)
 
-    async def _tick(self, *, needs_polling: bool) -> float:
+    async def _do_due_and_choose_pause_s(self, *, gets_no_messages: bool) -> float:
         self._next_due = float("inf")
         asked_at = clock.monotonic()
         due = await self._repeats.list_due(self._holder, self._lease_ms, self._batch)

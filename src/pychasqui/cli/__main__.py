@@ -2,9 +2,9 @@
 
 import sys
 
-from .interrupts import end_at_ctrl_c
+from .interrupts import let_ctrl_c_kill_process
 
-end_at_ctrl_c()  # before the imports that take long; main() takes it back
+let_ctrl_c_kill_process()  # before the imports that take long; main() takes it back
 
 from .main import main  # noqa: E402
 

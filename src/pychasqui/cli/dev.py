@@ -16,7 +16,7 @@ import click
 from .. import __version__
 from ..errors import ChasquiError, printable
 from .addresses import redis_url_option
-from .interrupts import ending_at_ctrl_c
+from .interrupts import ctrl_c_kills_process
 from .options import TIMEOUT_S
 from .source_watch import SourceWatch
 from .status_line import StatusLine
@@ -64,7 +64,7 @@ class _DevSession:
     """run() goes on until SIGINT or SIGTERM."""
 
     def __init__(self, target: str, url: str) -> None:
-        with ending_at_ctrl_c():
+        with ctrl_c_kills_process():
             from ..queues import Queues
 
         self._target = target

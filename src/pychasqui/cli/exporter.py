@@ -13,7 +13,7 @@ from .. import __version__
 from ..errors import CommandTimeout, ConnectionLost, InvalidArgument
 from ..settings import SETTINGS
 from .addresses import redis_url_option
-from .interrupts import ending_at_ctrl_c
+from .interrupts import ctrl_c_kills_process
 from .loops import choose_loop
 from .options import ABOUT_URL, read_redis_url
 
@@ -47,7 +47,7 @@ def exporter(queues: tuple[str, ...], redis_url: str | None, host: str, port: in
 
     SIGINT (Ctrl-C) or SIGTERM end it with exit code 0.
     """
-    with ending_at_ctrl_c():
+    with ctrl_c_kills_process():
         from ..queue import Queue  # here and below, so that --help does not wait for the import
 
     try:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 
-def end_at_ctrl_c() -> None:
+def let_ctrl_c_kill_process() -> None:
     """Has Ctrl-C end the process without a word. A process that ignores Ctrl-C, as behind nohup, still does."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         with suppress(ValueError):  # not in the main thread, which alone gets signals
@@ -19,16 +19,16 @@ def end_at_ctrl_c() -> None:
 
 
 def raise_at_ctrl_c() -> None:
-    """Undoes end_at_ctrl_c()."""
+    """Undoes let_ctrl_c_kill_process()."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
         with suppress(ValueError):
             signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @contextmanager
-def ending_at_ctrl_c() -> Iterator[None]:
+def ctrl_c_kills_process() -> Iterator[None]:
     """Has Ctrl-C end the process while the block imports modules. Nothing may be held there that needs cleaning up."""
-    end_at_ctrl_c()
+    let_ctrl_c_kill_process()
     try:
         yield
     finally:

@@ -10,7 +10,7 @@ import click
 
 from .._version import __version__
 from .exits import run_to_exit_code
-from .interrupts import ending_at_ctrl_c, raise_at_ctrl_c
+from .interrupts import ctrl_c_kills_process, raise_at_ctrl_c
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class LazyGroup(click.Group):
         entry = COMMANDS.get(ALIASES.get(cmd_name, cmd_name))
         if entry is None:
             return None
-        with ending_at_ctrl_c():
+        with ctrl_c_kills_process():
             command: click.Command = getattr(importlib.import_module(entry.module), entry.name)
         return command
 

@@ -14,7 +14,7 @@ from click.core import ParameterSource
 from ..errors import InvalidArgument
 from ..settings import SETTINGS, FoundSetting, find_setting
 from .addresses import redis_url_option
-from .interrupts import ending_at_ctrl_c
+from .interrupts import ctrl_c_kills_process
 from .output import Output
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class CommandContext:
 
         Warnings are not logged: the error that ends the command says what they would say.
         """
-        with ending_at_ctrl_c():
+        with ctrl_c_kills_process():
             import asyncio
 
         logging.getLogger("chasqui").setLevel(logging.ERROR)

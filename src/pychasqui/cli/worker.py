@@ -14,7 +14,7 @@ import click
 from .. import __version__
 from ..settings import find_setting
 from .exits import ExitCode
-from .interrupts import ending_at_ctrl_c
+from .interrupts import ctrl_c_kills_process
 from .loops import CHOICES, Loop, choose_loop
 from .options import SPAN
 from .worker_options import LOG_FORMATS, QUEUES, SIZE, choose_workers, set_up_logging
@@ -148,7 +148,7 @@ def worker(**given: Any) -> int:
     SIGINT (Ctrl-C) or SIGTERM: workers read no more jobs, finish those that run, and end with exit code 0. A second
     signal makes them stop at once; jobs that they leave unfinished are not lost.
     """
-    with ending_at_ctrl_c():
+    with ctrl_c_kills_process():
         import asyncio  # here and below, so that --help does not wait for the import
 
         from ..supervisor import SupervisorLink
@@ -211,7 +211,7 @@ async def _run_workers_in_loop(
 
 def run_supervisor(options: WorkerOptions, process_options: ProcessOptions, metrics_port: int | None) -> int:
     """Runs the same command in processes of its own; returns the exit code."""
-    with ending_at_ctrl_c():
+    with ctrl_c_kills_process():
         import asyncio
 
         from ..supervisor import HOW_TO_INSTALL, ProcessSupervisor, SupervisorOptions, can_reload

@@ -45,12 +45,12 @@ def find_targets(targets: Sequence[str]) -> list[FoundTarget]:
     named = [check_target(target) for target in targets]
     sys.path.insert(0, os.getcwd())
     return [
-        FoundTarget(target, find_attribute(import_module(module_name), path))
+        FoundTarget(target, find_attribute(import_module_of_user(module_name), path))
         for target, (module_name, path) in zip(targets, named, strict=True)
     ]
 
 
-def import_module(name: str) -> ModuleType:
+def import_module_of_user(name: str) -> ModuleType:
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:

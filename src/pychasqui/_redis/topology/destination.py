@@ -90,7 +90,7 @@ class RoutedDestination:
         else:
             route.request_refresh()
 
-    def follow_moved_redirect(self, endpoint: Endpoint, error: ReplyError) -> bool:
+    def try_to_record_moved_slot(self, endpoint: Endpoint, error: ReplyError) -> bool:
         route, moved = self._connector.route, _read_moved(error, endpoint)
         if route is None or moved is None:
             return False

@@ -54,7 +54,7 @@ class FixedAddress:
     def report_trouble(self, endpoint: Endpoint, error: object) -> None:
         """There is no other."""
 
-    def follow_moved_redirect(self, endpoint: Endpoint, error: object) -> bool:
+    def try_to_record_moved_slot(self, endpoint: Endpoint, error: object) -> bool:
         """No slot is asked for."""
         return False
 

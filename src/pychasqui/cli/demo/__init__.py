@@ -11,7 +11,7 @@ from __future__ import annotations
 import click
 
 from ..addresses import redis_url_option
-from ..interrupts import ending_at_ctrl_c
+from ..interrupts import ctrl_c_kills_process
 
 
 @click.command()
@@ -31,7 +31,7 @@ def demo(jobs: int, redis_url: str | None) -> None:
     takes over its jobs. A table at the end shows that each job ran exactly once, except for those that the kill made
     run again. Fails if a job is missing, or ran twice for another reason.
     """
-    with ending_at_ctrl_c():
+    with ctrl_c_kills_process():
         from .run import run_demo  # here, so that --help does not wait for the import
 
     run_demo(jobs, redis_url)

@@ -47,7 +47,7 @@ class WorkerProcess:
             self._process.stdin.write(json.dumps(self._arguments).encode() + b"\n")
             if not await self._process.stdout.readline():
                 await self._process.wait()
-                self.raise_if_ended()
+                self.raise_if_ended_by_itself()
         except BaseException:
             await self._kill_and_wait()
             raise
@@ -57,7 +57,7 @@ class WorkerProcess:
         self._is_killed = True
         self._process.kill()
 
-    def raise_if_ended(self) -> None:
+    def raise_if_ended_by_itself(self) -> None:
         """Raises if the process has ended by itself. What it had to say is on standard error already."""
         code = self._process.returncode
         if code is not None and not self._is_killed:

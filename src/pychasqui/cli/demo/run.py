@@ -114,7 +114,7 @@ class DemoRun:
         before, changed_at = None, time.monotonic()
         while True:
             for worker in self._workers:
-                worker.raise_if_ended()
+                worker.raise_if_ended_by_itself()
             if self._adding.done():
                 self._adding.result()  # raises what add_bulk raised
             counts = await self._queue.counts()
