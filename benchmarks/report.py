@@ -280,7 +280,11 @@ def renewed(path: Path, meta: dict[str, Any], samples: Sequence[Sample]) -> tupl
     del earlier["verdict"]
     later = {"scenarios": scenarios} | {key: meta[key] for key in ("date", "commit", "load")}
     failures = [failure for failure in earlier["failures"] if failure.partition(",")[0] not in scenarios]
-    more = {"failures": failures + meta["failures"], "again": [*earlier.get("again", ()), later]}
+    more = {
+        "failures": failures + meta["failures"],
+        "versions": earlier["versions"] | meta["versions"],
+        "again": [*earlier.get("again", ()), later],
+    }
     if meta.get("unofficial"):
         more["unofficial"] = meta["unofficial"]
     return earlier | more, kept + list(samples)
