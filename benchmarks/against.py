@@ -38,7 +38,7 @@ def main() -> None:
         print(f"failed: {line}")
     print(f"\n{'scenario':16} {'median':>7} {'least':>7} {'most':>7}   {'CPU':>5} {'Redis':>5}")
     for scenario in scenarios:
-        print(_row(scenario, samples, ours, theirs))
+        print(make_row(scenario, samples, ours.name, theirs.name))
 
 
 def _options() -> argparse.Namespace:
@@ -61,24 +61,25 @@ def _peer(name: str, tree: Path) -> Peer:
     return replace(BY_NAME[OURS], name=name, label=name, source=str(tree / "src"))
 
 
-def _row(scenario: Scenario, samples: list[Sample], ours: Peer, theirs: Peer) -> str:
-    def ratios(number: str) -> list[float]:
-        by_round = {
-            (sample.repeat, sample.peer): sample.result.get(number)
-            for sample in samples
-            if sample.scenario == scenario.key
-        }
-        pairs = [(by_round.get((n, ours.name)), by_round.get((n, theirs.name))) for n in range(1000)]
-        return [mine / other for mine, other in pairs if mine and other]
-
-    times = [1 / ratio for ratio in ratios("value")] if scenario.is_rate else ratios("value")
+def make_row(scenario: Scenario, samples: list[Sample], ours: str, theirs: str) -> str:
+    """The ratios of one scenario: of its time, of the worker's CPU time and of the server's."""
+    times = ratios_by_round(scenario, samples, ours, theirs, "value")
+    if scenario.is_rate:
+        times = [1 / ratio for ratio in times]
     if not times:
         return f"{scenario.key:16} no round was measured for both"
     row = f"{scenario.key:16} {statistics.median(times):7.3f} {min(times):7.3f} {max(times):7.3f}  "
     for number in ("cpu_us", "redis_us"):
-        found = ratios(number)
+        found = ratios_by_round(scenario, samples, ours, theirs, number)
         row += f" {statistics.median(found):5.2f}" if found else "     -"
     return row
+
+
+def ratios_by_round(scenario: Scenario, samples: list[Sample], ours: str, theirs: str, number: str) -> list[float]:
+    """Ours by theirs, of each round in which both were measured."""
+    found = {(one.peer, one.repeat): one.result.get(number) for one in samples if one.scenario == scenario.key}
+    pairs = [(value, found.get((theirs, repeat))) for (peer, repeat), value in found.items() if peer == ours]
+    return [mine / other for mine, other in pairs if mine and other]
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ import pytest
 
 from benchmarks import payload, scenarios
 from benchmarks.__main__ import why_changed, why_unofficial
+from benchmarks.against import make_row
 from benchmarks.first_add import PROGRAMS
 from benchmarks.peers.meter import Meter
 from benchmarks.peers.roles import AsyncPeer, Failures, Order, Producer
@@ -534,6 +535,20 @@ def test_a_repeated_measurement_replaces_the_earlier_one(tmp_path: Path):
     assert (renewed_meta["date"], renewed_meta["failures"]) == ("2026-01-01", ["memory, x: no"])
     assert renewed_meta["versions"] == {"arq": {"arq": "1"}, "saq": {"saq": "2"}}
     assert renewed_meta["again"] == [{"scenarios": ["add"], "date": "2026-01-02", "commit": "b", "load": {}}]
+
+
+def test_a_slower_tree_has_a_ratio_above_1_for_rates_and_for_times() -> None:
+    samples = [
+        sample("add", "this tree", 0, value=100, cpu_us=6.0),
+        sample("add", "abc", 0, value=200, cpu_us=3.0),
+        sample("add", "this tree", 1, value=100),
+        sample("latency", "this tree", 0, value=300),
+        sample("latency", "abc", 0, value=100),
+    ]
+    rates, times, missing = (make_row(BY_KEY[key], samples, "this tree", "abc") for key in ("add", "latency", "burial"))
+    assert rates.split() == ["add", "2.000", "2.000", "2.000", "2.00", "-"]
+    assert times.split() == ["latency", "3.000", "3.000", "3.000", "-", "-"]
+    assert "no round" in missing
 
 
 def test_a_table_is_aligned_in_text_and_piped_in_markdown():
