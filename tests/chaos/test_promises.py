@@ -266,7 +266,7 @@ class TestAClosingWorker:
             await queue.add_bulk({"name": "do", "data": number} for number in range(20_000))
             closing = Worker(queue.name, fast_then_slow, redis_url=redis_url, concurrency=10, consumer_id="closing")
             async with closing:
-                await eventually(lambda: len(ended) > 2000 and len(_inbox(closing)) >= 100, every=0)
+                await eventually(lambda: len(ended) > 2000 and len(_inbox(closing)) >= 50, every=0)
                 is_stalled = True
                 prefetched = {job.id for job in _inbox(closing)}
                 closed_at = monotonic()

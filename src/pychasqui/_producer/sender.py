@@ -6,8 +6,7 @@ A Sender belongs to one event loop. The Encoder makes the envelopes; the Adder s
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, NoReturn
 
 from .._core import limits
@@ -53,7 +52,7 @@ class Sender:
         self._origin = origin
         self._queue = queue
         self._loop = asyncio.get_running_loop()
-        self._bulks = 0
+        self._bulks = 0  # in flight: close() waits for the last one
         self._bulks_done: asyncio.Future[None] | None = None
 
     def send_one(self, encoded: EncodedJob, wait_replicas: int = 0) -> Awaitable[str]:
@@ -92,7 +91,8 @@ class Sender:
             return await self._adder.add(self._loop, envelope, encoded.name, encoded.id, encoded.options)
 
     async def send_bulk(self, encoded: JobBatch, jobs: list[Mapping[str, Any]], wait_replicas: int) -> list[Job]:
-        with self._count_bulk_in_flight():
+        self._bulks += 1
+        try:
             if self._tracing is None or not jobs:
                 return await self._add_in_batches(encoded, jobs, wait_replicas)
             with self._tracing.sending(self._origin, SentJobs(encoded.ids, encoded.names, is_bulk=True)) as extras:
@@ -100,6 +100,10 @@ class Sender:
                     encoded.envelopes, extras, have_extras=encoded.has_extras
                 )
                 return await self._add_in_batches(encoded, jobs, wait_replicas)
+        finally:
+            self._bulks -= 1
+            if not self._bulks and self._bulks_done is not None and not self._bulks_done.done():
+                self._bulks_done.set_result(None)
 
     async def _add_in_batches(self, encoded: JobBatch, jobs: list[Mapping[str, Any]], wait_replicas: int) -> list[Job]:
         batches = encoded.cut_into_batches()
@@ -143,17 +147,6 @@ class Sender:
             await self._bulks_done
         await self._adder.close()
         await self._replicated.close()
-
-    @contextmanager
-    def _count_bulk_in_flight(self) -> Iterator[None]:
-        """Counts a bulk as in flight while inside: close() waits for the last one."""
-        self._bulks += 1
-        try:
-            yield
-        finally:
-            self._bulks -= 1
-            if not self._bulks and self._bulks_done is not None and not self._bulks_done.done():
-                self._bulks_done.set_result(None)
 
 
 def _set_flags_by_answer(job: Job, answer: str) -> None:
