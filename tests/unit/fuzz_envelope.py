@@ -19,10 +19,12 @@ from contextlib import suppress
 from typing import Any
 
 import msgpack  # type: ignore[import-untyped]
+import msgspec
+import pytest
 
 from pychasqui._core.defaults import MAX_PAYLOAD_BYTES
 from pychasqui._core.retry_options import BackoffSpec, RetryOverride
-from pychasqui._wire.envelope import decode_envelope, encode_envelope
+from pychasqui._wire.envelope import Envelope, decode_delivery, decode_envelope, encode_envelope
 from pychasqui._wire.member import join_member, split_member
 from pychasqui._wire.msgpack import decode_data, encode_data
 from pychasqui.errors import DecodeError
@@ -130,12 +132,29 @@ def check_envelope(raw: bytes) -> str:
     try:
         envelope = decode_envelope(raw)
     except DecodeError:
+        with pytest.raises(DecodeError):
+            decode_delivery(raw)
         return "envelope refused"
+    check_delivery(raw, envelope)
     fields = (envelope.id, envelope.payload, envelope.created_at_ms, envelope.attempt, envelope.retry, envelope.extras)
     written = encode_envelope(*fields)
     again = decode_envelope(written)
     assert repr(again) == repr(envelope), (raw.hex(), envelope, again)
     return "envelope read"
+
+
+def check_delivery(raw: bytes, envelope: Envelope) -> None:
+    """What a worker decodes in one step is what decode_envelope() and decode_data() return."""
+    try:
+        data = decode_data(envelope.payload)
+    except DecodeError:
+        with pytest.raises(DecodeError):
+            decode_delivery(raw)
+        return
+    delivery = decode_delivery(raw)
+    assert all(getattr(delivery, name) == value for name, value in msgspec.structs.asdict(envelope).items()), raw.hex()
+    assert repr(delivery.data) == repr(data), raw.hex()
+    assert (delivery.name, delivery.entry_id, delivery.may_be_unique, delivery.is_decoded) == ("", b"", False, True)
 
 
 def check_member(raw: bytes) -> str:
