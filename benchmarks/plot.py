@@ -42,7 +42,9 @@ def main(results: str, picture: str) -> None:
         panel.axis("off")
     machine = found["machine"]
     height = figure.get_figheight()
-    title = f"pychasqui and its peers, {found['date']}, commit {found['commit'][:12]}"
+    runs = [found, *found.get("again", ())]  # a picture may be of several runs: results.md lists what is of which
+    names = dict.fromkeys(f"{run['date']}, commit {run['commit'][:7]}" for run in runs)
+    title = f"pychasqui and its peers, {'; '.join(names)}"
     title += f" (unofficial: {found['unofficial']})" if found.get("unofficial") else ""
     figure.text(0.01, 1 - 0.35 / height, title, fontsize=17, color=INK, weight="bold")
     under = f"{machine['cpu']}, {machine['cores']} cores, Redis {found['redis']}, Python {machine['python']}"
