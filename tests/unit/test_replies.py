@@ -38,6 +38,14 @@ def test_an_entry_deleted_meanwhile_has_no_fields() -> None:
     assert read_entries([[b"stream", [[b"1-1", None]]]]) == [[b"1-1", None]]
 
 
+@pytest.mark.parametrize(
+    "entry", ([b"1-1", [b"d", b"x"], b"more"], [b"1-1"], [], 7, None, b"ab", {0: b"1-1", 2: []}, [b"1-1", b"text"])
+)
+def test_a_lone_entry_of_another_shape_is_an_error_reply(entry: object) -> None:
+    with pytest.raises(ReplyError):
+        read_entries([[b"stream", [entry]]])
+
+
 ODD: tuple[Any, ...] = (
     None,
     0,

@@ -68,7 +68,7 @@ def read_entries(reply: Any) -> list[Entry]:
             (entries,) = reply.values()
         else:
             ((_, entries),) = reply
-        if type(entries) is list and len(entries) == 1 and type(entries[0][1]) is list:
+        if type(entries) is list and len(entries) == 1 and len(entry := entries[0]) == 2 and type(entry[1]) is list:
             return entries
         return as_entries(entries or [])
     except UNREADABLE:
