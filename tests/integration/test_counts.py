@@ -157,9 +157,20 @@ class TestWork:
             await eventually(stream.is_settled, timeout=40)
             reads = -(-10_000 // READ_BATCH_WITH_EVENTS)
             acks_of_each = -(-READ_BATCH_WITH_EVENTS // ACK_BATCH_WITH_EVENTS)
-            assert len(proxy.requests) < reads * (1 + 2 * acks_of_each) + 60, sent(
-                proxy
-            )  # an ack and its events are two
+            # An ack and its events are two commands.
+            assert len(proxy.requests) < reads * (1 + 2 * acks_of_each) + 60, sent(proxy)
+
+    async def test_10_000_instant_jobs_without_events_take_fewer_commands(
+        self, proxy: Proxy, redis_url: str, queue_name: str, stream: Stream
+    ) -> None:
+        async def handle(job: Job) -> None:
+            pass
+
+        async with Queue(queue_name, redis_url=redis_url) as queue:
+            await queue.add_bulk({"name": "send", "data": number} for number in range(10_000))
+        async with Worker(queue_name, handle, redis_url=proxy.url, events_enabled=False):
+            await eventually(stream.is_settled, timeout=40)
+            assert len(proxy.requests) < 300, sent(proxy)
 
     @pytest.mark.parametrize("is_alone", (True, False))
     async def test_a_worker_reads_large_batches_only_while_it_is_alone_on_its_server(

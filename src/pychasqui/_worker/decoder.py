@@ -68,14 +68,14 @@ class Decoder:
                     raw, raw_name, is_unique = fields[1], fields[3], False
                 else:
                     raw, raw_name, is_unique = read_job_fields(fields)
-                if len(raw) > small_bytes and self._should_put_off_decoding(
-                    raw, put_off_after := put_off_after or monotonic() + SLICE_S
-                ):
+                if len(raw) > small_bytes:
+                    put_off_after = put_off_after or monotonic() + SLICE_S
                     if len(raw) > self._max_payload_bytes:
                         self._on_rejected(entry_id, deliveries + 1, fields, "oversize_payload", f"{len(raw)} bytes")
-                    else:
+                        continue
+                    if self._should_put_off_decoding(raw, put_off_after):
                         jobs.append(_make_undecoded_delivery(entry_id, fields, deliveries))
-                    continue
+                        continue
                 job = decode_delivery(raw)
             except DecodeError as error:
                 self._on_rejected(entry_id, deliveries + 1, fields, "decode_failed", str(error))
@@ -101,11 +101,9 @@ class Decoder:
                 # One that may expire is decoded again when it is to start: until then it may have to wait here.
                 may_expire = read_expiry_ms(job.extras) is not None
                 jobs.append(_make_undecoded_delivery(entry_id, fields, deliveries) if may_expire else job)
-        return (
-            [job for job in jobs if not self._finish_if_cancelled(job)]
-            if self._stops.cancellations is not None
-            else jobs
-        )
+        if self._stops.cancellations is None:
+            return jobs
+        return [job for job in jobs if not self._finish_if_cancelled(job)]
 
     def _decode_in_slices(self, entries: list[Entry], deliveries: int, put_off_after: float) -> list[Delivery]:
         jobs: list[Delivery] = []
@@ -117,7 +115,7 @@ class Decoder:
         return jobs
 
     def _should_put_off_decoding(self, raw: bytes, put_off_after: float) -> bool:
-        return len(raw) > min(LARGE_BYTES, self._max_payload_bytes) or monotonic() >= put_off_after
+        return len(raw) > LARGE_BYTES or monotonic() >= put_off_after
 
     async def finish_decoding_job(self, job: Delivery) -> bool:
         """Decode a job that was put off, in parts between which the loop turns; whether it is to run."""
