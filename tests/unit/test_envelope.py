@@ -8,6 +8,7 @@ import datetime
 import decimal
 import enum
 import time
+import tracemalloc
 import uuid
 from contextlib import suppress
 from pathlib import Path
@@ -27,6 +28,7 @@ from pychasqui._wire.envelope import (
     decode_envelope,
     encode_envelope,
     encode_extras,
+    encode_new_jobs,
     read_expiry_ms,
     read_extra,
     read_timeout_s,
@@ -385,6 +387,29 @@ def test_data_that_contains_itself_is_refused_by_the_path_that_leads_back() -> N
     data["a"] += [data, data]
     with pytest.raises(UnsupportedData, match=r"^data\['a'\]\[1\] contains itself$"):
         encode_data(data)
+
+
+def test_a_bulk_with_data_that_contains_itself_twice_needs_a_closer_look_within_bounded_memory() -> None:
+    data: dict[str, Any] = {"a": []}
+    data["a"] += [{"b": data}, {"b": data}]
+    tracemalloc.start()
+    try:
+        assert encode_new_jobs(["1", "2"], [{"a": 1}, data], 0) is None
+        assert tracemalloc.get_traced_memory()[1] < 10 * 2**20
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_bulk_with_data_that_shares_many_times_needs_a_closer_look_within_bounded_memory() -> None:
+    data: list[Any] = []
+    for _ in range(20):
+        data = [data, data]
+    tracemalloc.start()
+    try:
+        assert encode_new_jobs(["1"], [data], 0) is None
+        assert tracemalloc.get_traced_memory()[1] < 10 * 2**20
+    finally:
+        tracemalloc.stop()
 
 
 def test_the_same_object_twice_is_no_circle() -> None:
