@@ -592,6 +592,15 @@ class TestEnd:
             (ledger,) = await stream.ledgers()
             assert await witness.pttl(ledger) > 600_000
 
+    async def test_a_ledger_lives_as_long_after_replicas_were_waited_for(self, queue_name: str) -> None:
+        with RedisServer(tcp=True) as first, RedisServer(tcp=True) as second:
+            second.execute("REPLICAOF", "127.0.0.1", str(first.port))
+            await eventually(lambda: second.execute("INFO", "replication")["master_link_status"] == "up", timeout=20)
+            async with Queue(queue_name, redis_url=first.url, timeout_s=600) as queue:
+                await queue.add("send", wait_replicas=1)
+                (ledger,) = first.execute("KEYS", Keys(queue_name).ledger("*"))
+                assert first.execute("PTTL", ledger) > 600_000
+
     async def test_the_server_sees_it_go(self, redis_url: str, queue_name: str, stream: Stream, witness: Any) -> None:
         async with Queue(queue_name, redis_url=redis_url) as queue:
             await queue.add("send")

@@ -15,7 +15,6 @@ from struct import pack as pack_numbers
 from typing import Any
 from uuid import uuid4
 
-from .._core.limits import LEDGER_TTL_MS
 from .._core.options import AddOptions
 from .._wire.entry import ENVELOPE, NAME
 from ..errors import ChasquiError, ReplyError
@@ -135,7 +134,7 @@ class AddSession:
         """
         ledger, deadline = self._broker.ledger, self._broker.connection.make_deadline()
         self.socket.send(pack("HSET", ledger, "replicas", replicas), deadline, _ignore_reply)
-        self.socket.send(pack("PEXPIRE", ledger, LEDGER_TTL_MS), deadline, _ignore_reply)
+        self.socket.send(pack("PEXPIRE", ledger, self._broker.ledger_ttl_ms), deadline, _ignore_reply)
         answer = partial(_read_replica_count_and_call, on_count)
         self.socket.send(pack("WAIT", replicas, timeout_ms), deadline + timeout_ms / 1000, answer)
 
@@ -242,10 +241,12 @@ def read_add_statuses(reply: Any, jobs: int) -> bytes | None:
 
 def _read_replica_count_and_call(on_count: OnCount, reply: Any) -> None:
     """What is no number becomes an error, because a callback of a socket must not raise."""
+    count: int | ChasquiError
     try:
-        on_count(reply if isinstance(reply, ChasquiError) else read_count(reply))
-    except ChasquiError as error:
-        on_count(error)
+        count = reply if isinstance(reply, ChasquiError) else read_count(reply)
+    except ReplyError as error:
+        count = error
+    on_count(count)
 
 
 def _ignore_reply(reply: object) -> None:
