@@ -511,6 +511,21 @@ class TestSlowLines:
         assert await behind == b"mine"
         assert len(answers) == 1
 
+    async def test_strict_deadlines_are_kept_behind_a_call_that_sends_another_when_it_is_late(self) -> None:
+        socket, line = open_socket()
+        answers: list[Any] = []
+        sent: list[asyncio.Future[Any]] = []
+        socket.write(b"first")
+        socket.expect(asyncio.get_running_loop().time() + 0.02, lambda _: sent.append(ask(socket, "AGAIN")))
+        socket.write(b"second")
+        socket.expect(asyncio.get_running_loop().time() + 0.02, answers.append)
+        receive(socket, b"$4000\r\n" + b"x" * 3000)
+        await asyncio.sleep(0.04)
+        assert [type(answer) for answer in answers] == [CommandTimeout]
+        assert not line.is_aborted
+        receive(socket, b"x" * 1000 + b"\r\n+OK\r\n+mine\r\n")
+        assert await sent[0] == b"mine"
+
 
 class TestWrongServers:
     @pytest.mark.parametrize("code", ("READONLY", "MASTERDOWN", "LOADING", "NOREPLICAS", "NOAUTH"))

@@ -75,11 +75,7 @@ class Socket(asyncio.BufferedProtocol):
         self.refused_by: ReplyError | None = None  # the reply of a server that is the wrong one
         self._loop = loop
         self._record_moved_slot = try_to_record_moved_slot  # has those leave that need the slot; False if they cannot
-        self._parser = hiredis.Reader(
-            protocolError=NotRedis,
-            replyError=self._make_error,
-            notEnoughData=_INCOMPLETE,
-        )
+        self._parser = hiredis.Reader(protocolError=NotRedis, replyError=self._make_error, notEnoughData=_INCOMPLETE)
         # hot: one buffer for all reads; a plain Protocol gets new bytes from each, which takes 20 us longer when idle
         self._buffer = memoryview(bytearray(BUFFER_BYTES))
         self._pending: deque[tuple[OnReply, float, bool]] = deque()  # each with its deadline, and whether it is strict
@@ -295,10 +291,13 @@ class Socket(asyncio.BufferedProtocol):
 
     def _time_out_strict_calls(self, now: float) -> None:
         """Fails strict calls past their deadline. Their replies keep their places in the order and are dropped."""
+        late: list[OnReply] = []
         for position, (on_reply, deadline, is_strict) in enumerate(self._pending):
             if is_strict and deadline <= now:
                 self._pending[position] = (_drop_reply, float("inf"), False)
-                on_reply(CommandTimeout("the server did not answer in time"))
+                late.append(on_reply)
+        for on_reply in late:  # now, because one of them may send another command
+            on_reply(CommandTimeout("the server did not answer in time"))
 
     def _set_deadline_timer(self, deadline: float) -> None:
         if self._alarm is not None:
