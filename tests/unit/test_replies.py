@@ -14,10 +14,13 @@ from pychasqui._redis import command_replies, replies
 from pychasqui._redis.broker import Broker
 from pychasqui._redis.connection import Connection
 from pychasqui._redis.dlq import DlqBroker
+from pychasqui._redis.events import EventsBroker
 from pychasqui._redis.inspector import InspectorBroker
+from pychasqui._redis.job_finder import FIRST_PAGE, JobFinderBroker, find_entry_in_pages
 from pychasqui._redis.keys import Keys
 from pychasqui._redis.repeatables import RepeatablesBroker
 from pychasqui._redis.replies import read_entries
+from pychasqui._redis.results import ResultsBroker
 from pychasqui.errors import RedisTrouble, ReplyError
 from tests.support.outcomes import buried, rescheduled
 
@@ -78,6 +81,8 @@ ODD: tuple[Any, ...] = (
     {b"a": 1, b"b": 2},
     [{}],
     [[b"name", b"x"]],
+    [[5, [b"d", b"x"]]] * FIRST_PAGE,
+    [[b"1-1", [1, 2]]] * FIRST_PAGE,
     ReplyError("ERR not thrown"),
 )
 READERS = {
@@ -159,8 +164,21 @@ ASKS: dict[str, Callable[[Broker], Any]] = {
     "counts": lambda broker: InspectorBroker(broker, KEYS, "g").counts(),
     "waiting": lambda broker: InspectorBroker(broker, KEYS, "g").read_waiting_page("", 10),
     "active": lambda broker: InspectorBroker(broker, KEYS, "g").read_active_page("", 10),
+    "pages": lambda broker: find_entry_in_pages(
+        JobFinderBroker(broker, KEYS).read_entry_pages("-", 1000), lambda page: None
+    ),
+    "entry by time": lambda broker: JobFinderBroker(broker, KEYS).find_entry_added_at(lambda page: None, 1000),
+    "newest events": lambda broker: EventsBroker(broker, KEYS).read_newest_events(5),
+    "events": lambda broker: EventsBroker(broker, KEYS).read_events("0-0", 5, 10),
+    "log": lambda broker: ResultsBroker(broker, KEYS).read_log_after("job", "", 5),
     "workers": lambda broker: InspectorBroker(broker, KEYS, "g").read_worker_records(),
 }
+
+
+async def test_an_event_whose_id_is_no_text_is_an_error_reply() -> None:
+    broker = OddBroker(cast(Connection, OddConnection([[b"stream", [[5, [b"e", b"active"]]]]])), KEYS)
+    with pytest.raises(ReplyError):
+        await EventsBroker(broker, KEYS).read_events("0-0", 5, 10)
 
 
 @pytest.mark.parametrize("ask", ASKS.values(), ids=ASKS.keys())

@@ -40,7 +40,7 @@ class EventsBroker:
     async def read_events(self, after: str, count: int, block_ms: int) -> list[Entry]:
         """Returns the events after that one; waits up to `block_ms` for the first."""
         words = ("XREAD", "COUNT", count, "BLOCK", block_ms, "STREAMS", self._keys.events, after)
-        return read_entries(await self._calls.call(*words))
+        return read_range(read_entries(await self._calls.call(*words)))  # which checks the ids as well
 
     async def close(self) -> None:
         await self._calls.close()

@@ -7,9 +7,10 @@ outlasts: something between the server and here may answer anything.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from functools import wraps
-from inspect import iscoroutinefunction
+from inspect import isasyncgenfunction, iscoroutinefunction
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 from .._wire.entry import Entry as Entry
@@ -43,20 +44,38 @@ def methods_raise_reply_error(broker: type[C]) -> type[C]:
     for name, method in list(vars(broker).items()):
         if iscoroutinefunction(method):
             setattr(broker, name, _wrap_method_to_raise_reply_error(method))
+        elif isasyncgenfunction(method):
+            setattr(broker, name, _wrap_generator_to_raise_reply_error(method))
     return broker
 
 
 def _wrap_method_to_raise_reply_error(method: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
     @wraps(method)
     async def checked(*arguments: Any, **options: Any) -> Any:
-        try:
+        with _raising_reply_error(method.__name__):
             return await method(*arguments, **options)
-        except UNREADABLE as error:
-            if isinstance(error, ChasquiError):
-                raise
-            raise ReplyError(f"UNREADABLE the server's reply to {method.__name__}: {error!r:.100}") from error
 
     return checked
+
+
+def _wrap_generator_to_raise_reply_error(method: Callable[..., AsyncIterator[T]]) -> Callable[..., AsyncIterator[T]]:
+    @wraps(method)
+    async def checked(*arguments: Any, **options: Any) -> AsyncIterator[T]:
+        with _raising_reply_error(method.__name__):
+            async for item in method(*arguments, **options):
+                yield item
+
+    return checked
+
+
+@contextmanager
+def _raising_reply_error(method_name: str) -> Iterator[None]:
+    try:
+        yield
+    except UNREADABLE as error:
+        if isinstance(error, ChasquiError):
+            raise
+        raise ReplyError(f"UNREADABLE the server's reply to {method_name}: {error!r:.100}") from error
 
 
 def read_entries(reply: Any) -> list[Entry]:
@@ -78,7 +97,10 @@ def read_entries(reply: Any) -> list[Entry]:
 @raises_reply_error
 def read_range(reply: Any) -> list[Entry]:
     """Returns the entries of an XRANGE."""
-    return as_entries(reply)
+    entries = as_entries(reply)
+    for entry_id, _ in entries:
+        as_bytes(entry_id)
+    return entries
 
 
 def as_entries(entries: Any) -> list[Entry]:
