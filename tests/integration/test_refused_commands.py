@@ -24,6 +24,8 @@ from pychasqui import (
     UnsafeServer,
     Worker,
 )
+from pychasqui._redis.connector import Connector
+from pychasqui._redis.keys import Keys
 from pychasqui.errors import ChasquiError
 from tests.support.gate import Gate
 from tests.support.proxy import Proxy
@@ -185,6 +187,17 @@ async def test_a_service_without_hello_and_info_is_not_taken_for_redis() -> None
         async with Queue("orders", redis_url=server.url) as queue:
             with pytest.raises(NotRedis, match=r"knows neither HELLO nor INFO.*removed or renamed it"):
                 await queue.add("alone")
+
+
+async def test_a_node_of_a_cluster_that_refuses_hello_is_recognized() -> None:
+    """Valkey names the field of INFO otherwise than Redis does."""
+    with RedisServer("--cluster-enabled", "yes", "--rename-command", "HELLO", "") as server:
+        calls = Connector(server.url, tls=False, client_name="chasqui-test").make_broker(Keys("orders"), timeout_s=5)
+        try:
+            await calls.call("PING")
+            assert calls.is_in_cluster
+        finally:
+            await calls.close()
 
 
 async def test_the_error_about_select_says_what_needs_it(guarded: RedisServer) -> None:

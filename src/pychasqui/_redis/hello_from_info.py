@@ -26,7 +26,7 @@ async def make_hello_from_info(socket: Socket, deadline: float) -> dict[bytes, A
         b"version": version.encode("ascii", "replace"),
         b"proto": 2,
         b"id": await _find_client_id(socket, deadline),
-        b"mode": fields.get("redis_mode", "standalone").encode("ascii", "replace"),
+        b"mode": (fields.get("server_mode") or fields.get("redis_mode", "standalone")).encode("ascii", "replace"),
         b"role": b"master" if fields.get("role", "master") == "master" else b"replica",
     }
 
