@@ -181,6 +181,13 @@ async def test_an_event_whose_id_is_no_text_is_an_error_reply() -> None:
         await EventsBroker(broker, KEYS).read_events("0-0", 5, 10)
 
 
+@pytest.mark.parametrize("lag", ((), (b"lag", None)))
+def test_a_server_that_does_not_say_how_far_a_group_is_behind_gives_none(lag: tuple[Any, ...]) -> None:
+    """Redis 6.2 has no such field, and later ones do not know it after some changes of a group."""
+    words = [b"name", b"g", b"consumers", 1, b"pending", 0, b"last-delivered-id", b"1-1", *lag]
+    assert command_replies.read_group_lag([words], b"g") is None
+
+
 @pytest.mark.parametrize("ask", ASKS.values(), ids=ASKS.keys())
 async def test_a_broker_raises_only_trouble_with_redis_for_any_answer(
     ask: Callable[[Broker], Any],

@@ -91,8 +91,8 @@ def read_last_delivered_ids(reply: Any) -> dict[bytes, bytes]:
 def read_group_lag(reply: Any, group: bytes) -> int | None:
     """Returns how many entries a group has not read yet, from XINFO GROUPS; None if the server does not know."""
     for fields in map(_as_field_map, as_list(reply)):
-        if fields[b"name"] == group and fields[b"lag"] is not None:
-            return as_int(fields[b"lag"])
+        if fields[b"name"] == group and (lag := fields.get(b"lag")) is not None:  # Redis 6.2 has no such field
+            return as_int(lag)
     return None
 
 
