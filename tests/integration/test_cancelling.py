@@ -12,6 +12,9 @@ from typing import Any
 import pytest
 
 from pychasqui import App, Job, JobCancelled, Queue, QueueEvents, SyncQueue, Worker, current_job
+from pychasqui._redis.broker import Broker
+from pychasqui._redis.connector import Connector
+from pychasqui._redis.keys import Keys
 from pychasqui.metrics import InMemorySink
 from tests.support.gate import Gate
 from tests.support.streams import Stream
@@ -234,6 +237,26 @@ async def test_a_worker_that_starts_heeds_the_notes_that_are_there(
         with pytest.raises(JobCancelled):
             await job.wait_for_result()
         await eventually(lambda: no_notes(witness, queue))
+
+
+async def test_notes_are_found_in_a_queue_that_is_paused_meanwhile(
+    queue_name: str, redis_url: str, witness: Any
+) -> None:
+    keys = Keys(queue_name)
+
+    class PausedMeanwhile(Broker):
+        async def call(self, *words: Any) -> Any:
+            reply = await super().call(*words)
+            await witness.set(keys.paused, "1")
+            return reply
+
+    connection = Connector(redis_url, tls=False, client_name="chasqui-test").make_connection(timeout_s=5)
+    try:
+        await witness.hset(keys.cancelled, "1-1", "1")
+        assert await PausedMeanwhile(connection, keys).read_queue_flags() == (True, True)
+    finally:
+        await witness.delete(keys.cancelled, keys.paused)
+        await connection.close()
 
 
 def test_synchronous_code_cancels_too(queue_name: str, redis_url: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any, NamedTuple
 
 from .._core.limits import MOVED_BYTES
@@ -52,11 +53,10 @@ class CancelCalls(RedisCalls):
 
     async def read_queue_flags(self) -> QueueFlags:
         """Returns whether the queue is paused, and whether it has notes about cancelled jobs: nearly always neither."""
-        found = read_count(await self.call("EXISTS", self._keys.paused, self._keys.cancelled))
-        if not found:
+        if not read_count(await self.call("EXISTS", self._keys.paused, self._keys.cancelled)):
             return QueueFlags(is_paused=False, has_cancellations=False)
-        is_paused = await self.is_paused()
-        return QueueFlags(is_paused, has_cancellations=found > is_paused)
+        is_paused, notes = await asyncio.gather(self.is_paused(), self.call("EXISTS", self._keys.cancelled))
+        return QueueFlags(is_paused, has_cancellations=bool(read_count(notes)))
 
     async def is_paused(self) -> bool:
         return bool(read_count(await self.call("EXISTS", self._keys.paused)))
