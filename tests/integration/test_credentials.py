@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 import time
 from collections.abc import AsyncIterator
@@ -13,7 +14,8 @@ import pytest
 from redis.credentials import CredentialProvider as RedisPyProvider
 from redis.credentials import UsernamePasswordCredentialProvider
 
-from pychasqui import AuthenticationFailed, ConnectionLost, InvalidType, Job, Queue, Worker
+from pychasqui import AuthenticationFailed, ConnectionLost, InvalidType, Job, Queue, RedisTrouble, Worker
+from pychasqui._redis.connector import Connector
 from tests.support.proxy import Proxy
 from tests.support.server import RedisServer
 from tests.support.vault import Vault
@@ -90,6 +92,23 @@ async def test_an_answer_of_another_shape_is_an_error_that_does_not_show_it(redi
         with pytest.raises(AuthenticationFailed, match=r"must return \(username, password\)") as refused:
             await queue.add("send")
     assert "secret" not in str(refused.value)
+
+
+async def test_a_provider_that_ends_its_thread_has_failed(redis_url: str) -> None:
+    async with Queue("emails", redis_url=redis_url, timeout_s=0.5, credential_provider=sys.exit) as queue:
+        with pytest.raises(RedisTrouble, match=r"credential provider for .* failed: SystemExit"):
+            await queue.add("send")
+
+
+async def test_a_provider_that_has_failed_has_answered(redis_url: str) -> None:
+    connector = Connector(redis_url, tls=False, client_name="chasqui-test", credential_provider=lambda: "secret")
+    connection = connector.make_connection(timeout_s=5)
+    try:
+        with pytest.raises(AuthenticationFailed, match=r"must return \(username, password\)"):
+            await connection.call("PING")
+        assert connection.trouble is None
+    finally:
+        await connection.close()
 
 
 class TestLate:

@@ -1,4 +1,4 @@
-"""Connection without a server: the callers that wait for a socket."""
+"""Connection without a server: the callers that wait for a socket, and connections to other nodes."""
 
 from __future__ import annotations
 
@@ -27,3 +27,17 @@ async def test_callers_whose_opening_was_replaced_wait_for_the_next(monkeypatch:
     found = await asyncio.gather(*(connection.wait_for_socket(deadline) for _ in range(3)))
     assert found == [socket] * 3
     assert openings == 2
+
+
+class EverySlotElsewhere:
+    """A destination of a cluster whose other slots all lie on other nodes."""
+
+    def to_node_of_slot(self, slot: int) -> EverySlotElsewhere:
+        return EverySlotElsewhere()
+
+
+def test_a_timeout_also_holds_for_the_connections_to_other_nodes_that_exist() -> None:
+    connection = Connection(cast(Any, EverySlotElsewhere()), printable_url="somewhere", timeout_s=10)
+    other = connection.to_node_of_slot(5)
+    connection.set_timeout(3)
+    assert (connection.timeout_s, other.timeout_s, connection.to_node_of_slot(6).timeout_s) == (3, 3, 3)

@@ -74,13 +74,11 @@ class Connection:
         self._opening: asyncio.Task[ChasquiError | None] | None = None
         self.trouble: ChasquiError | None = None  # why the last attempt failed
         self._role_check = role_check or RoleCheck()
-        self._backoff = GrowingPause()
-        self._opened_at = 0.0
+        self._backoff, self._opened_at = GrowingPause(), 0.0
         self._first_endpoint: Endpoint | None = None  # the endpoint of the very first attempt
         self._is_closed = False
         self._node_connections: dict[int, Connection] = {}  # to other nodes of a cluster, by slot
-        self.writes_before = 0
-        self.sockets_opened = 0  # the first and those after losses
+        self.writes_before, self.sockets_opened = 0, 0  # the first socket and those after losses
 
     @property
     def writes(self) -> int:
@@ -111,6 +109,8 @@ class Connection:
 
     def set_timeout(self, timeout_s: float) -> None:
         self.timeout_s = timeout_s
+        for other in self._node_connections.values():
+            other.set_timeout(timeout_s)
 
     def make_deadline(self, timeout_s: float | None = None) -> float:
         return asyncio.get_running_loop().time() + (self.timeout_s if timeout_s is None else timeout_s)
@@ -342,7 +342,9 @@ class Connection:
         assert self._attempt_timeout is not None
         trouble, self.trouble = self.trouble, AuthenticationFailed("the credential provider has not answered yet")
         self._attempt_timeout.reschedule(None)
-        login = await endpoint.credentials()
+        try:
+            login = await endpoint.credentials()
+        finally:
+            self.trouble = trouble
         self._attempt_timeout.reschedule(self.make_deadline(CONNECT_TIMEOUT_S))
-        self.trouble = trouble
         return login

@@ -45,6 +45,10 @@ class RefusedCredentials(AuthenticationFailed):
     """The provider failed, or the server refused what it returned: it may know the new credentials a moment later."""
 
 
+class _ThreadEnded(Exception):
+    """A provider has raised what ends its thread, such as SystemExit, which must not end the event loop as well."""
+
+
 class Login(NamedTuple):
     """A name and a password for a connection, and for how many seconds they last; None if that is not known."""
 
@@ -77,7 +81,8 @@ async def ask_provider(provider: CredentialProvider, address: str | None, printa
             answer = await _call_provider(provider, address)
     except Exception as error:
         is_late = isinstance(error, TimeoutError) and bound.expired()
-        why = f"has not answered within {PROVIDER_TIMEOUT_S:g} s" if is_late else f"failed: {type(error).__name__}"
+        raised = error.__cause__ if isinstance(error, _ThreadEnded) else error
+        why = f"has not answered within {PROVIDER_TIMEOUT_S:g} s" if is_late else f"failed: {type(raised).__name__}"
         raise RefusedCredentials(f"the credential provider for {printable_address} {why}") from error
     return _read_login(answer, printable_address)
 
@@ -154,27 +159,28 @@ def _takes_address(call: Callable[..., Any]) -> bool:
 async def _call_in_thread(call: Callable[[], Any]) -> Any:
     """Calls it in a thread that nobody waits for at the end of the process: a provider may hang."""
     loop = asyncio.get_running_loop()
-    answered: asyncio.Future[Any] = loop.create_future()
+    answered: asyncio.Future[tuple[Any, BaseException | None]] = loop.create_future()
 
     def resolve(answer: Any, error: BaseException | None) -> None:
-        if answered.done():
-            return
-        if error is None:
-            answered.set_result(answer)
-        else:
-            answered.set_exception(error)
+        if not answered.done():
+            answered.set_result((answer, error))
 
     def run() -> None:
         answer, error = None, None
         try:
             answer = call()
-        except Exception as raised:  # noqa: BLE001  the caller gets it
+        except BaseException as raised:  # noqa: BLE001  the caller gets it
             error = raised
         with suppress(RuntimeError):  # the loop has ended
             loop.call_soon_threadsafe(resolve, answer, error)
 
     threading.Thread(target=run, name="chasqui credentials", daemon=True).start()
-    return await answered
+    answer, error = await answered
+    if error is None:
+        return answer
+    if isinstance(error, Exception):
+        raise error
+    raise _ThreadEnded from error
 
 
 def _read_login(answer: Any, printable_address: object) -> Login:
