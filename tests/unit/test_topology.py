@@ -106,6 +106,8 @@ class TestNodeMap:
         node_map = read_slots([[0, 99, [b"10.0.0.1", 7001, b"id"]]], "here", 1).with_owner(5, B)
         assert [node_map.owner(slot) for slot in (4, 5, 6)] == [A, B, A]
         assert node_map.is_master(A)
+        assert node_map.is_master(B)
+        assert not node_map.is_master(Address("10.0.0.3", 7003))
 
 
 def test_a_child_that_is_forked_while_a_route_is_looked_up_can_look_it_up() -> None:

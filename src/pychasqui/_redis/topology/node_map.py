@@ -44,7 +44,7 @@ class NodeMap:
         return next((each.master for each in self.ranges if each.first <= slot <= each.last), None)
 
     def is_master(self, address: Address) -> bool:
-        return any(each.master == address for each in self.ranges)
+        return address in self.moved.values() or any(each.master == address for each in self.ranges)
 
     def with_owner(self, slot: int, address: Address) -> NodeMap:
         """Returns the map as it is after a node has answered MOVED."""
