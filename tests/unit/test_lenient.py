@@ -78,6 +78,7 @@ def test_a_time_that_is_none_is_the_beginning(raw: Any) -> None:
 def test_fields_beyond_a_bound_and_without_a_partner_are_left_out() -> None:
     assert read_pairs([b"a", b"1", b"a", b"2", b"b"]) == {b"a": b"2"}
     assert len(read_pairs([word for number in range(1000) for word in (b"%d" % number, b"")])) == MAX_PAIRS
+    assert len(read_pairs({b"%d" % number: b"" for number in range(1000)})) == MAX_PAIRS
     assert read_pairs([b"a", 1, 2, b"b", b"c", None]) == {}
 
 

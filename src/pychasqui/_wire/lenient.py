@@ -6,6 +6,8 @@ raises beyond 4,300 of them. A value that cannot be read becomes None or the def
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import islice
 from typing import Any
 
 MAX_DIGITS = 20  # the digits of 2**64 - 1
@@ -36,7 +38,7 @@ def read_ms(raw: Any) -> int:
 
 
 def read_text(raw: Any, max_bytes: int = MAX_TEXT_BYTES) -> str | None:
-    """Text cut to a bound; what is no UTF-8 in it is replaced. None if there is none."""
+    """Text cut to a bound, a str to as many characters; what is no UTF-8 is replaced. None if there is none."""
     if isinstance(raw, str):
         return raw[:max_bytes]
     return raw[:max_bytes].decode("utf-8", "replace") if isinstance(raw, bytes) else None
@@ -45,15 +47,13 @@ def read_text(raw: Any, max_bytes: int = MAX_TEXT_BYTES) -> str | None:
 def read_pairs(words: Any) -> dict[bytes, bytes]:
     """The fields of an entry: the first MAX_PAIRS of them, the last one of each name, without what has no partner."""
     if isinstance(words, dict):
-        return {name: value for name, value in words.items() if isinstance(name, bytes) and isinstance(value, bytes)}
-    if not isinstance(words, (list, tuple)):
+        pairs: Iterable[tuple[Any, Any]] = islice(words.items(), MAX_PAIRS)
+    elif isinstance(words, (list, tuple)):
+        words = words[: 2 * MAX_PAIRS]
+        pairs = zip(words[::2], words[1::2], strict=False)
+    else:
         return {}
-    words = words[: 2 * MAX_PAIRS]
-    return {
-        name: value
-        for name, value in zip(words[::2], words[1::2], strict=False)
-        if isinstance(name, bytes) and isinstance(value, bytes)
-    }
+    return {name: value for name, value in pairs if isinstance(name, bytes) and isinstance(value, bytes)}
 
 
 def read_entry_id(raw: Any) -> tuple[int, int]:

@@ -126,13 +126,17 @@ _BROKEN = re.compile("truncated|invalid opcode")
 
 
 def find_end_of_skipped_value(data: bytes, start: int, *, max_depth: int) -> int:
-    """Where a value ends that is not to be decoded, however many values it holds."""
+    """Where a value ends that is not to be decoded, however many values it holds.
+
+    In more than _SKIPPED_BY_HAND bytes it may be nested as deep as msgspec follows it, whatever `max_depth` says:
+    skipping makes no objects.
+    """
     if len(data) - start <= _SKIPPED_BY_HAND:
         return scan_to_end_of_value(data, start, max_depth=max_depth, max_memory=sys.maxsize)
     try:  # hot: 3 ms a megabyte, by hand 800; msgspec names the byte at which the value ended
         _skip(memoryview(data)[start:])
     except RecursionError:
-        raise DecodeError(f"the MessagePack is nested deeper than {max_depth} levels") from None
+        raise DecodeError("the MessagePack is nested deeper than the decoder follows it") from None
     except msgspec.MsgspecError as refusal:
         if (end := read_value_end_from_error(refusal)) is not None:
             return start + end
