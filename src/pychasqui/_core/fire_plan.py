@@ -56,7 +56,7 @@ def make_default_repeatable_key(job_name: str, pattern: RepeatPattern) -> str:
 
 def first_fire_ms(spec: RepeatSpec, now_ms: int) -> int | None:
     """Returns the first window of a repeatable that is stored now; None if it would never fire."""
-    return _none_if_past_end(spec, next_fire(spec.pattern, max(now_ms, spec.start_after_ms or 0)))
+    return _next_fire_ms(spec, now_ms)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,6 @@ Each answer is bounded. Every call can be sent again.
 from __future__ import annotations
 
 import asyncio
-import re
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -37,7 +36,6 @@ MAX_WORKERS = 1000
 READ_LATELY_MS = 15_000  # an official consumer waits for 5 s in each read, by default
 MAX_GROUPS = 100
 LAST_ID = (2**64 - 1, 2**64 - 1)
-_ENTRY_ID = re.compile(rb"[0-9]{1,20}-[0-9]{1,20}")
 
 
 class Counts(NamedTuple):
