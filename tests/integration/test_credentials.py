@@ -101,7 +101,8 @@ async def test_a_provider_that_ends_its_thread_has_failed(redis_url: str) -> Non
 
 
 async def test_a_provider_that_has_failed_has_answered(redis_url: str) -> None:
-    connector = Connector(redis_url, tls=False, client_name="chasqui-test", credential_provider=lambda: "secret")
+    answer: Any = "of another shape"
+    connector = Connector(redis_url, tls=False, client_name="chasqui-test", credential_provider=lambda: answer)
     connection = connector.make_connection(timeout_s=5)
     try:
         with pytest.raises(AuthenticationFailed, match=r"must return \(username, password\)"):

@@ -24,7 +24,7 @@ class GrowingPause:
         return self.pause_s
 
     def shorten(self, longest_s: float) -> None:
-        """The next pause is no longer than this."""
+        """Makes `pause_s` no longer than this."""
         self.pause_s = min(self.pause_s, longest_s)
 
     def reset(self) -> None:

@@ -34,7 +34,8 @@ OnCount = Callable[[int | ChasquiError], None]
 class AddSession:
     """The adds of one producer over one open socket. It ends with the socket.
 
-    Each add is written at once; expect() must follow in the same turn of the loop, with what gets the reply.
+    Each add is written at once. expect() must follow each write_...() in the same turn of the loop, with what gets the
+    reply.
     """
 
     __slots__ = ("_broker", "_due_channel", "can_use_idmp", "expect", "socket", "transactions")
@@ -92,7 +93,10 @@ class AddSession:
         deadline: float,
         on_reply: OnReply,
     ) -> None:
-        """Does what write_add() does, without a script; only if `transactions.is_ready`. None: nothing was done."""
+        """Adds a batch of plain jobs without a script, however long the stream is; only if `transactions.is_ready`.
+
+        `on_reply` gets None if nothing was done.
+        """
         record = (ledger_slot, f"{batch_number} {len(envelopes)}")
         self.transactions.add_in_transaction(record, self._broker.ledger_ttl_ms, envelopes, names)
         self.transactions.expect_replies(len(envelopes), deadline, on_reply)

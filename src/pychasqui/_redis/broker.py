@@ -2,7 +2,7 @@
 
 This page has reading, acking, settling and reporting; the parts that it is made of have the rest:
 
-    calls.py     the connection: call(), run(), send(), subscribe(), close()
+    calls.py     the connection: call(), run_script(), send(), subscribe(), close()
     leases.py    renew_worker_lease(), rebuild_group(), leave_group(), read_leases(), claim_name() ...
     pending.py   list_pending(), take_over(), claim_idle(), count_delivery(), release_entries() ...
     cancellations.py   cancel(), read_queue_flags(), read_cancellations()
@@ -294,7 +294,10 @@ class Broker(PendingCalls, DelayedCalls, CancelCalls):
         return {"XACKDEL": dialect.xackdel, "MSETEX": dialect.msetex, "XADD IDMP": dialect.idmp, "RESP3": has_resp3}
 
     def known_vulnerability(self) -> str:
-        """A sentence about a vulnerability of the connected server's version; "" if none is known."""
+        """A sentence about a vulnerability of the connected server's version.
+
+        It is "" if none is known, if there is no connection, and if the environment sets SILENCED_BY.
+        """
         socket = self._connection.live_socket()
         dialect = None if socket is None else socket.dialect
         is_silenced = bool(os.environ.get(SILENCED_BY))

@@ -131,9 +131,10 @@ class RedisCalls:
             socket.send(pack(*words), self._connection.make_deadline(), on_reply)
 
     async def subscribe(self, channel: str, on_message: Callable[[bytes], None]) -> bool:
-        """Has `on_message` called with each message of a channel. False if this connection cannot listen.
+        """Has `on_message` called with each message of a channel.
 
-        The subscription ends with the socket, so callers renew it. Messages can be lost.
+        False if this connection cannot listen, or if the server has refused the channel. The subscription ends with the
+        socket, so callers renew it. Messages can be lost.
         """
         deadline = self._connection.make_deadline()
         socket = await self._connection.wait_for_socket(deadline)

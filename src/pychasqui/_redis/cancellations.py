@@ -42,9 +42,10 @@ class CancelAnswer(NamedTuple):
 
 class CancelCalls(RedisCalls):
     async def cancel(self, job_id: str, entry_id: str, *, is_lost: bool, events_max_len: int) -> CancelAnswer:
-        """Removes a job, or notes that it is to stop; `entry_id` is where it was found, `is_lost` that it was not.
+        """Removes a job, or notes that it is to stop.
 
-        Sent again, it finds a job that it has removed no more.
+        `entry_id` is where it was found, "" if it was not; `is_lost` says that it may be in an entry that was not
+        looked at. Sent again, it finds a job that it has removed no more.
         """
         keys = (self._keys.stream, self._keys.delayed, self._keys.events, self._keys.cancelled)
         head = (job_id, entry_id, int(is_lost), self._keys.prefix, NOTES_KEPT_MS, MAX_NOTES)

@@ -271,7 +271,7 @@ class Connection:
         return wrong
 
     def _handle_lost_socket(self, socket: Socket) -> None:
-        """Resets the pauses, unless the server refused this socket right after it was opened: it may do so again."""
+        """Reports the loss; resets the pauses, unless the server refused this socket as soon as it was opened."""
         assert socket.lost is not None
         if not isinstance(socket.lost, (ReplyTooLarge, Redirected)):  # the caller logs the one, the route the other
             self._report_failure(socket.lost)

@@ -50,7 +50,10 @@ class DelayedCalls(LeaseCalls):
         self.publish(self._keys.due_channel, delay_ms)
 
     async def cancel_or_move_delayed(self, action: str, ids: list[str], delay_ms: int = 0) -> list[bool]:
-        """Cancels, postpones or runs delayed jobs; returns whether each was there. Sent again, it does nothing."""
+        """Cancels, postpones or runs delayed jobs; returns whether each was there.
+
+        Sent again, it postpones from that time on, and cancels and runs nothing.
+        """
         channel = await self.find_channel(self._keys.due_channel)
         head = (action, delay_ms, self._keys.prefix, INDEX_KEPT_MS, channel, MOVED_BYTES)
         keys = (self._keys.delayed, self._keys.stream)

@@ -124,7 +124,7 @@ def parse_endpoint(
     client_name: str | None = None,
     credential_provider: CredentialProvider | None = None,
 ) -> Endpoint:
-    """Reads the URL of one server: redis://, rediss:// or unix://, or a bare host:port."""
+    """Reads the URL of one server: redis://, rediss:// or unix://, or a bare host:port. Of others it returns `node`."""
     return parse_location(url, tls=tls, client_name=client_name, credential_provider=credential_provider).node
 
 

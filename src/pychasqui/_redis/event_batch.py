@@ -19,7 +19,8 @@ OnWritten = Callable[[int, RedisTrouble | None], None]  # gets how many events, 
 
 @dataclass(frozen=True, slots=True)
 class EventBatch:
-    """`others` are written first. `on_written` is called once for each kind that is there."""
+    """`others` are written first. `on_written` is called once for each kind that is there, or once for both if there is
+    no connection."""
 
     max_len: int  # about how many events the stream keeps
     on_written: OnWritten

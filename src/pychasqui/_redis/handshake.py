@@ -65,7 +65,7 @@ class RoleCheck:
 
 
 async def _check_accepts_writes(socket: Socket) -> None:
-    """Raises if the server refuses writes, as a replica does."""
+    """Raises if the server refuses writes because it is the wrong one, as a replica does."""
     assert socket.dialect is not None
     if not socket.dialect.is_master:
         raise ConnectionLost(

@@ -63,7 +63,10 @@ class JobFinderBroker:
         return self._read_pages(self._keys.events, start, max_entries, is_back)
 
     async def find_entry_added_at(self, find_match: Match, added_at_ms: int) -> Entry | None:
-        """Looks at the entries whose jobs were made in that millisecond: few, or a bulk of many thousands."""
+        """Looks for the entry of a job that was made in that millisecond, alone or in a bulk of many thousands.
+
+        Reads from about the first such entry on, up to MAX_ENTRIES_BEHIND, and then MAX_ENTRIES_BEFORE before it.
+        """
         start = await self._bisect_entry_id(added_at_ms)
         async for page in self.read_entry_pages(start, MAX_ENTRIES_BEHIND):
             if (entry := find_match(page)) is not None:

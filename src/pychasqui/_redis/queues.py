@@ -75,7 +75,7 @@ class QueuesBroker:
         return FoundNames(sorted({*found.names, *others}), found.is_complete)
 
     async def _read_registered_names(self) -> set[str]:
-        """Returns the names in the registry; none if this user may not read it."""
+        """Returns the names in the registry; those before a refusal, so none if this user may not read it."""
         names = set[str]()
         for start in range(0, MAX_REGISTERED, NAMES_A_CALL):
             try:
@@ -139,7 +139,10 @@ class QueuesBroker:
         )
 
     async def count_completed_since(self, queue: str, since_ms: int, count: int) -> tuple[int, int | None]:
-        """Counts the events completed among the newest events since then; and the time of the oldest that was read."""
+        """Counts the events completed among the newest `count` events since then.
+
+        And returns the time of the oldest of them; None if there are fewer, so that all were read.
+        """
         keys = Keys(queue)
         calls = self._broker.for_queue(keys)
         newest = read_range(await calls.call("XREVRANGE", keys.events, "+", max(0, since_ms), "COUNT", count))

@@ -150,7 +150,7 @@ class RepeatablesBroker:
         return UpsertedRepeatable(read_ms(stored_score), max(0, _read_fire_count(fired)), bool(is_paused))
 
     async def remove_pause_or_resume(self, action: str, key: str, score: int = 0, now_ms: int = 0) -> bool:
-        """Removes, pauses or resumes it; returns whether it was there. Sent again, it finds nothing to do."""
+        """Removes, pauses or resumes it; returns whether there was something to do. Sent again, there is not."""
         keys = (self._keys.repeat, self._keys.repeat_paused, self._make_spec_key(key))
         channel = await self._broker.find_channel(self._keys.repeat_channel)
         arguments = (action, _encode_key(key), score, channel, now_ms)

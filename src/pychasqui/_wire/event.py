@@ -141,7 +141,8 @@ def cut_error_text(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class QueueEvent:
-    """One event. `fields` holds what is particular to its kind; numbers are ints."""
+    """One event. `fields` holds what is particular to its kind: attempt, backoff_ms, delay_ms, duration_us and ts are
+    ints, the rest is text."""
 
     name: str
     job_id: str | None  # None for events of no single job

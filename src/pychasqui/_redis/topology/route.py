@@ -35,7 +35,7 @@ class Follower(Protocol):
     def slot(self) -> int: ...
 
     def notify(self) -> None:
-        """Is called in the route's thread when the map has changed."""
+        """Is called in any thread, when a master has changed or a node has said so again."""
 
 
 class Route:
