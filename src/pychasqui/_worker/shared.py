@@ -71,7 +71,7 @@ class Holdings:
         return [job for job in self.running.copy() if job is not None]
 
     def unsettled_count(self) -> int:
-        """Counts the jobs that have ended here and are not settled in Redis yet, without those that Redis refuses."""
+        """Counts the jobs that have ended here and are not settled in Redis yet; see UnsettledOutcomes.count()."""
         return self.unsettled.count()
 
     def held_delivery_numbers(self) -> dict[bytes, int]:
