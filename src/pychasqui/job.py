@@ -72,7 +72,7 @@ class Job(msgspec.Struct, eq=False):
 
     @property
     def is_cancelled(self) -> bool:
-        """Whether this run is to stop, because its time is over. A handler in a thread looks at it now and then."""
+        """Whether this run is to stop: its time is over, or the job is cancelled. A handler in a thread looks at it."""
         return self._reporter is not None and bool(self._reporter.stops.is_stopped(self._entry_id))
 
     def extend(self, span: float | timedelta) -> None:

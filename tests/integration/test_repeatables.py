@@ -29,6 +29,7 @@ import redis.asyncio
 from pychasqui import BackoffSpec, InvalidArgument, Job, MissedFiresPolicy, Queue, RepeatPattern, Worker, next_fires
 from pychasqui._core.fire_plan import RepeatSpec
 from pychasqui._core.repeat_pattern import LAST_MS
+from pychasqui._redis.repeatables import RepeatablesBroker
 from pychasqui._wire.repeatable import encode_spec
 from tests.support.streams import Stream
 from tests.support.waiting import eventually
@@ -631,6 +632,29 @@ class TestPoison:
         assert (await repeats.scores(), await repeats.hashes()) == ({}, 0)
         assert "a repeatable cannot be fired" in caplog.text
         await queue.dlq.purge()
+
+    async def test_a_repeatable_that_is_mended_before_it_is_buried_stays_and_fires(
+        self,
+        queue: Queue,
+        make_worker: Callable[..., Worker],
+        repeats: Repeats,
+        monkeypatch: pytest.MonkeyPatch,
+        caplog: Any,
+    ) -> None:
+        fired, bury = Fired(), RepeatablesBroker.bury_repeatable
+
+        async def mend_and_bury(broker: RepeatablesBroker, *arguments: Any) -> str | None:
+            await repeats.put(b"k", DECODED, int(time.time() * 1000))
+            return await bury(broker, *arguments)
+
+        monkeypatch.setattr(RepeatablesBroker, "bury_repeatable", mend_and_bury)
+        await repeats.put(b"k", b"\xc1")
+        async with make_worker(fired) as worker:
+            await eventually(lambda: fired.count("good") == 1)
+            assert worker._components is not None
+            assert worker._components.scheduler.set_aside == 0
+        assert await queue.dlq.count() == 0
+        assert "in the dead letters now" not in caplog.text
 
     async def test_a_key_that_holds_something_else_is_set_aside(
         self, queue: Queue, make_worker: Callable[..., Worker], repeats: Repeats, witness: Any

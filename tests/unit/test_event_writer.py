@@ -118,6 +118,20 @@ class TestOrder:
         assert bench.kinds == [("active", "job-1"), ("completed", "job-1")]
         assert len(bench.batches) == 1
 
+    async def test_the_active_event_of_a_running_job_takes_none_of_an_ended_job_along(
+        self, bench: EventWriterBench
+    ) -> None:
+        ended = bench.start(1)
+        ended.started_at, ended.ended_at = monotonic() - 0.1, monotonic()
+        bench.start(2)
+        bench.event_writer.start()
+        await asyncio.sleep(3 * GATHER_S)
+        assert bench.kinds == [("active", "job-2")]
+        bench.broker.write_events(bench.event_writer.make_completed_events([ended]))
+        await bench.event_writer.end(timeout_s=PATIENCE_S)
+        assert bench.kinds[1:] == [("active", "job-1"), ("completed", "job-1")]
+        assert len(bench.batches) == 2
+
     async def test_the_active_event_is_written_before_a_late_ack(self, bench: EventWriterBench) -> None:
         bench.start(1).ended_at = monotonic() - SETTLED_IN_S
         bench.event_writer.start()

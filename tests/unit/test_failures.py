@@ -15,11 +15,10 @@ from pychasqui._redis.failed_jobs import Buried, Rescheduled
 from pychasqui._wire.envelope import decode_envelope, encode_extras, read_extra, read_snoozes
 from pychasqui._wire.member import split_member
 from pychasqui._wire.msgpack import encode_data
-from pychasqui._worker.failure_log import MAX_KINDS, FailureLog
-from pychasqui._worker.failures import LINES_A_SECOND, MAX_UNKNOWN_KINDS, FailureHandler, make_next_run_member
+from pychasqui._worker.failure_log import LINES_A_SECOND, MAX_KINDS, FailureLog
+from pychasqui._worker.failures import MAX_UNKNOWN_KINDS, FailureHandler, make_next_run_member
 from pychasqui._worker.job_stops import JobStops
 from pychasqui.errors import RetryLater, Snooze, UnrecoverableError
-from tests.support.clock import FakeClock
 
 POLICY = RetryPolicy(initial_ms=100, max_ms=30_000, multiplier=2.0, jitter_ms=0)
 
@@ -50,11 +49,12 @@ class FailuresBench:
     def __init__(self, max_attempts: int = 3, policy: RetryPolicy = POLICY) -> None:
         self.outcomes = Outcomes()
         self.timers: list[Callable[[], None]] = []
+        self.failure_log = FailureLog(lambda _, function: self.timers.append(function))
         self.handler = FailureHandler(
             "w-1",
             max_attempts=max_attempts,
             policy=policy,
-            failure_log=FailureLog(lambda _, function: self.timers.append(function)),
+            failure_log=self.failure_log,
             stops=JobStops(RunTimeouts()),
             reschedule=self.outcomes.reschedule,
             bury=self.outcomes.bury,
@@ -358,16 +358,25 @@ class TestLog:
         bench.handler.handle_error(job(), Forger())
         assert caplog.messages[0].isprintable()
 
-    def test_a_burst_of_deaths_is_summed_up(
-        self, bench: FailuresBench, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    def test_a_burst_of_deaths_is_summed_up_after_a_second_though_no_other_follows(
+        self, bench: FailuresBench, caplog: pytest.LogCaptureFixture
     ) -> None:
-        clock = FakeClock().install(monkeypatch)
         caplog.set_level(logging.WARNING, "chasqui.worker")
-        for _ in range(101):
+        for _ in range(51):
             bench.handler.handle_error(job(attempt=2), LookupError())
+            bench.handler.bury_rejected(b"5-1", 1, None, "malformed", "no payload")
         assert len(caplog.messages) == 1 + LINES_A_SECOND
-        clock.now = 1001.0
+        bench.timers.pop()()
+        assert caplog.messages[1 + LINES_A_SECOND :] == ["and 91 more dead jobs or entries in the same second"]
         bench.handler.handle_error(job(attempt=2), LookupError())
         assert len(caplog.messages) == 1 + LINES_A_SECOND + 2
-        assert "90 more" in caplog.messages[1 + LINES_A_SECOND]
-        assert len(bench.outcomes.letters) == 102
+        assert len(bench.outcomes.letters) == 103
+
+    def test_a_burst_of_deaths_is_summed_up_once_when_the_worker_ends_within_the_second(
+        self, bench: FailuresBench, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        for _ in range(LINES_A_SECOND + 2):
+            bench.handler.bury_rejected(b"5-1", 1, None, "malformed", "no payload")
+        bench.failure_log.log_counts()
+        bench.timers.pop()()
+        assert caplog.messages[LINES_A_SECOND:] == ["and 2 more dead jobs or entries in the same second"]

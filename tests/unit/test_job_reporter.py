@@ -134,6 +134,16 @@ async def test_a_call_from_another_loop_is_sent_in_the_workers_loop() -> None:
     assert {call.thread for call in bench.broker.calls} == {threading.get_ident()}
 
 
+def test_a_call_of_a_thread_that_outlives_the_loop_is_dropped() -> None:
+    async def make_bench() -> ReporterBench:
+        return ReporterBench()
+
+    bench = asyncio.run(make_bench())
+    bench.job.progress(10)
+    bench.job.log("a line")
+    assert bench.broker.calls == []
+
+
 async def test_a_refused_write_is_a_line_of_the_workers_log(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "chasqui.worker")
     bench = ReporterBench()

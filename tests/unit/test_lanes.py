@@ -527,6 +527,21 @@ class TestStopping:
             assert [cut.data for cut in await record.lanes.stop()] == [1]
         assert [str(error) for error in record.deaths] == ["a defect"]
 
+    async def test_a_defect_behind_a_handler_that_has_cancelled_its_own_task_is_a_death(self) -> None:
+        async def handler(_: Delivery) -> None:
+            task = asyncio.current_task()
+            assert task is not None
+            task.cancel()
+
+        record = LanesBench(handler, 1)
+        record.lanes._on_done = broken
+        record.lanes.start()
+        await asyncio.sleep(0)
+        record.lanes.put_and_wake([job(1)])
+        await eventually(lambda: record.deaths, every=0.001)
+        assert [cut.data for cut in await record.lanes.stop()] == [1]
+        assert [str(error) for error in record.deaths] == ["a defect"]
+
     async def test_cancelled_jobs_are_returned_and_neither_done_nor_failed(self) -> None:
         record = LanesBench(lambda _: asyncio.sleep(60), 2)
         record.lanes.start()

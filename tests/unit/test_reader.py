@@ -873,8 +873,22 @@ class TestBytes:
         assert await bench.orphans.adopt_orphans()
         assert (bench.lanes.numbers, bench.orphan_flag.is_set) == ([1], True)
         bench.redis.on_page, bench.lanes.waiting_bytes = None, 0
-        assert not await bench.orphans.adopt_orphans()
+        assert await bench.orphans.adopt_orphans()
         assert (bench.lanes.numbers, bench.orphan_flag.is_set) == ([1, 2, 3], False)
+        assert not await bench.orphans.adopt_orphans()
+
+    async def test_orphans_that_were_adopted_leave_less_room_for_the_next_read(self) -> None:
+        bench = ReaderBench()
+        bench.orphan_flag.set()
+        bench.redis.pages = [[claimed(number) for number in range(1, 9)]]
+
+        def take_lanes() -> None:
+            bench.lanes.free = 2
+
+        bench.redis.on_page = take_lanes
+        await bench.read([entry(9)])
+        assert bench.lanes.numbers == list(range(1, 10))
+        assert bench.redis.asked[0][0] == 2
 
     async def test_an_orphan_that_is_too_large_is_rejected_by_its_size(self) -> None:
         bench = ReaderBench()

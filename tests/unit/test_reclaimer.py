@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pychasqui._core.limits import RELEASED
 from pychasqui._redis.broker import Broker
 from pychasqui._redis.keys import Keys
 from pychasqui._redis.replies import ByteBounds, ClaimedEntry
@@ -287,6 +288,18 @@ class TestScan:
             await mine._scan_consumers()
             clock.now += 2
         assert bench.relieved == []
+
+    @pytest.mark.parametrize(("consumer", "level"), ((b"b", logging.WARNING), (RELEASED.encode(), logging.DEBUG)))
+    async def test_entries_of_a_dead_worker_are_a_warning_and_those_handed_back_are_not(
+        self, clock: FakeClock, caplog: pytest.LogCaptureFixture, consumer: bytes, level: int
+    ) -> None:
+        bench = ReclaimerBench({consumer: 1}, {consumer: 0})
+        bench.taken = [[ClaimedEntry(b"1-0", [], 1)]]
+        caplog.set_level(logging.DEBUG)
+        await reclaimer(bench)._scan_consumers()
+        (record,) = caplog.records
+        assert record.levelno == level
+        assert ("handed back" in record.getMessage()) == (consumer == RELEASED.encode())
 
     async def test_a_name_from_redis_cannot_forge_a_line_in_the_log(
         self, clock: FakeClock, caplog: pytest.LogCaptureFixture

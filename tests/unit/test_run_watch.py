@@ -143,7 +143,7 @@ async def test_the_next_job_of_the_lane_is_not_cancelled() -> None:
         assert bench.done == ["job-1"]
         assert type(bench.errors["job-2"]) is TimeoutError
         assert seen == [0, 0]
-        await eventually(lambda: bench.stops.is_empty)
+        await eventually(lambda: not bench.stops.is_stopped(b"1-0"))
 
 
 async def test_a_timeout_of_the_handlers_own_is_its_own_error() -> None:
@@ -262,6 +262,17 @@ class TestCancellations:
             assert bench.unstarted == ["job-2"]
             assert "job-3" in [each.id for each in bench.shared.holdings.inbox]
 
+    async def test_a_noted_job_is_held_in_the_inbox_until_it_is_settled(self) -> None:
+        async with watching(sleep_long) as bench:
+            held: list[bool] = []
+            bench.watch._on_unstarted = lambda job: held.append(
+                job.entry_id in bench.shared.holdings.held_delivery_numbers()
+            )
+            bench.put_and_wake(job(1), job(2))
+            bench.watch.stop_cancelled_runs(Cancellations(frozenset({b"2-0"})))
+            assert held == [True]
+            assert "job-2" not in [each.id for each in bench.shared.holdings.inbox]
+
     async def test_a_thread_is_asked_and_a_job_that_waits_for_one_is_taken_out(self) -> None:
         async def wait_until_asked(delivery: Delivery) -> None:
             while not bench.stops.is_stopped(delivery.entry_id):
@@ -290,7 +301,7 @@ class TestCancellations:
             bench.watch.stop_cancelled_runs(Cancellations(frozenset({b"1-0"})))
             await eventually(lambda: bench.done == ["job-1"])
             bench.watch.stop_cancelled_runs(Cancellations(frozenset({b"9-9"})))
-            assert bench.stops.is_empty
+            assert not bench.stops.is_stopped(b"1-0")
 
     async def test_a_job_with_a_timeout_is_cancelled_for_the_first_of_both_reasons(self) -> None:
         async with watching(sleep_long) as bench:

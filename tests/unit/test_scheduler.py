@@ -206,7 +206,7 @@ class FakeRepeats:
         self.found = DueRepeatables(True, NOW, -1, [])
         self.fired: list[list[FireDecision]] = []
         self.aside: list[tuple[DueSpec, str]] = []
-        self.refusal = ""
+        self.refusal: str | None = ""
         self.moves = True
         self.meanwhile: Callable[[], None] = lambda: None
 
@@ -218,7 +218,7 @@ class FakeRepeats:
         self.meanwhile()
         return [self.moves] * len(fires)
 
-    async def bury_repeatable(self, due: DueSpec, detail: str, now_ms: int) -> str:
+    async def bury_repeatable(self, due: DueSpec, detail: str, now_ms: int) -> str | None:
         self.aside.append((due, detail))
         return self.refusal
 
@@ -285,6 +285,13 @@ class TestTick:
         assert [len(call) for call in bench.repeats.fired] == [1]
         assert "no ids left" in caplog.text
         assert bench.scheduler.set_aside == 0
+
+    async def test_a_broken_one_that_has_changed_meanwhile_does_not_count_as_set_aside(
+        self, bench: SchedulerBench, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        bench.repeats.refusal = None
+        await bench.tick(-1, due(raw=b"\xc1"))
+        assert (len(bench.repeats.aside), bench.scheduler.set_aside, caplog.messages) == (1, 0, [])
 
     async def test_decisions_in_vain_are_logged_and_cause_no_busy_loop(
         self, bench: SchedulerBench, caplog: pytest.LogCaptureFixture

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
@@ -15,6 +16,7 @@ import pytest
 
 from pychasqui._core.clock import lease_clock
 from pychasqui._core.delivery import Delivery
+from pychasqui._worker import thread_lanes as module
 from pychasqui._worker.plain_handler import as_async_handler
 from pychasqui._worker.shared import Shared
 from pychasqui._worker.thread_lanes import ThreadLanes
@@ -208,6 +210,38 @@ class TestRunning:
         await bench.run(2)
         assert ran == [2]
 
+    async def test_an_undecoded_job_waits_for_a_thread_and_those_behind_it_fail(
+        self, make: MakeBench, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def refuse(thread: threading.Thread) -> None:
+            raise RuntimeError("can't start new thread")
+
+        monkeypatch.setattr(module, "NO_THREAD_PAUSE_S", 0.02)
+        ran: list[int] = []
+        bench = make(ran.append, 2)
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", refuse)
+            bench.lanes.put_and_wake([job(2, is_decoded=False), job(3)])
+            await asyncio.sleep(0.05)
+        assert (list(bench.failed), ran) == ([3], [])
+        await eventually(lambda: ran == [2])
+
+    async def test_the_failure_of_the_last_job_without_a_thread_ends_the_wait_for_all_jobs(
+        self, make: MakeBench, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def refuse(thread: threading.Thread) -> None:
+            raise RuntimeError("can't start new thread")
+
+        bench = make(lambda number: number, 2)
+        monkeypatch.setattr(threading.Thread, "start", refuse)
+        bench.lanes.put_into_inbox([job(1)])
+        waiting = asyncio.create_task(bench.lanes.wait_until_all_ran())
+        await asyncio.sleep(0)
+        bench.lanes.wake()
+        async with asyncio.timeout(10):
+            await waiting
+        assert list(bench.failed) == [1]
+
 
 class TestTheInbox:
     async def test_a_job_that_a_free_thread_is_about_to_take_does_not_count_as_waiting(self, make: MakeBench) -> None:
@@ -262,6 +296,56 @@ class TestTheInbox:
         assert bench.done == dict.fromkeys(range(0, 20, 2), True), "a job that is settled already has run"
         assert sorted(bench.decoded) == list(range(20))
         assert bench.lanes.free == 3
+
+
+class SlowlyTakenInbox(deque[Delivery]):
+    """Once armed, lets a job be put back between the two steps in which a thread takes one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.between_steps: Callable[[], None] | None = None
+        self.was_put_back = threading.Event()
+
+    def __getitem__(self, index: Any) -> Any:
+        first = super().__getitem__(index)
+        if self.between_steps is not None:
+            act, self.between_steps = self.between_steps, None
+            act()
+            self.was_put_back.wait(0.2)
+        return first
+
+    def appendleft(self, delivery: Delivery) -> None:
+        super().appendleft(delivery)
+        self.was_put_back.set()
+
+
+async def test_a_job_that_is_put_back_while_a_thread_takes_another_makes_no_job_run_twice(make: MakeBench) -> None:
+    shared, inbox = make_shared(2), SlowlyTakenInbox()
+    shared.holdings.inbox = inbox
+    loop, decoding, may_end = asyncio.get_running_loop(), asyncio.Event(), asyncio.Event()
+    ran: list[int] = []
+    bench = make(ran.append, 2, shared=shared)
+
+    async def decode(delivery: Delivery) -> bool:
+        decoding.set()
+        await may_end.wait()
+        delivery.is_decoded = True
+        return True
+
+    def end_lease_and_decoding() -> None:
+        shared.lease.renew(0.0)
+        loop.call_soon_threadsafe(may_end.set)
+
+    bench.lanes._decode = decode
+    bench.lanes.put_and_wake([job(1, is_decoded=False)])
+    await decoding.wait()
+    inbox.between_steps = end_lease_and_decoding
+    bench.put_and_wake(2)
+    await eventually(inbox.was_put_back.is_set)
+    shared.lease.renew_after_lapse(lease_clock() + 60)
+    bench.lanes.resume_after_lapse()
+    await bench.run()
+    assert sorted(ran) == [1, 2]
 
 
 class TestAwaitables:

@@ -110,15 +110,16 @@ class RepeatablesBroker:
         moved = await self._broker.run_script(scripts.FIRE, keys, tuple(arguments))
         return [bool(one) for one in moved]
 
-    async def bury_repeatable(self, due: DueSpec, detail: str, now_ms: int) -> str:
+    async def bury_repeatable(self, due: DueSpec, detail: str, now_ms: int) -> str | None:
         """Moves what cannot be fired to the dead letters; returns why they refuse it, "" if they do not.
 
-        What is refused is due again later. The second time it is gone, or not due.
+        Returns None if it stays, because it is not what was listed any more. What is refused is due again later. Sent
+        again, it finds that it is gone, or not due.
         """
         arguments = (now_ms + BURY_RETRY_MS, _encode_key(due.key), due.score, due.size, due.spec, detail)
         keys = (self._keys.repeat, self._keys.dead, self._make_spec_key(due.key))
-        _, refusal = await self._broker.run_script(scripts.BURY_REPEATABLE, keys, arguments)
-        return str(refusal.decode("utf-8", "replace"))
+        moved, refusal = await self._broker.run_script(scripts.BURY_REPEATABLE, keys, arguments)
+        return str(refusal.decode("utf-8", "replace")) if moved or refusal else None
 
     async def release_scheduler_lease(self, holder: str) -> None:
         await self._broker.run_script(scripts.RELEASE_LEADER_LEASE, (self._keys.scheduler_lease,), (holder,))

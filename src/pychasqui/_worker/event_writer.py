@@ -88,6 +88,9 @@ class EventWriter(Service):
     def write(self, events: list[Event]) -> None:
         """Writes these events, behind the active events that are not written yet."""
         self.write_active_events()
+        self._write(events)
+
+    def _write(self, events: list[Event]) -> None:
         self._broker.write_events(EventBatch(self._max_len, self._count_if_dropped, events))
 
     def _write_drained_event(self) -> None:
@@ -122,7 +125,7 @@ class EventWriter(Service):
         for job in jobs:
             job.has_active_event = True
         if jobs:
-            self.write([self._make_active_event(job) for job in jobs])
+            self._write([self._make_active_event(job) for job in jobs])
 
     def _make_active_event(self, job: Delivery) -> Event:
         at_ms = int((job.started_at + self._epoch_s) * 1000)

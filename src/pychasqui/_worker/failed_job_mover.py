@@ -1,7 +1,7 @@
 """Moves failed jobs: those that run again to the delayed set, dead ones to the dead letters.
 
-The acker calls it with what waits. Each job has its own answer: it was moved, it was lost to another worker, or Redis
-refuses it and it is sent again.
+The acker calls it with what waits. Each job has its own answer: it was moved, it was lost to another worker, it was
+cancelled meanwhile and is dead instead of running again, or Redis refuses it and it is sent again.
 """
 
 from __future__ import annotations
@@ -94,7 +94,10 @@ class FailedJobMover:
         return await self._broker.bury(self._group, self._consumer, self._dlq_max_len, dead, self._events_max_len)
 
     def _record_answers(self, jobs: list[T], settled: SettledJobs) -> list[T]:
-        """Records the metrics of each job by its own answer; returns the jobs that were refused."""
+        """Records the metrics of each job by its own answer; returns the jobs that were refused.
+
+        A job that was cancelled meanwhile joins the dead ones.
+        """
         if settled.refused_events and self._event_writer is not None:
             self._event_writer.count_dropped(settled.refused_events, "Redis has refused them")
         each = list(zip(jobs, settled.answers, strict=True))

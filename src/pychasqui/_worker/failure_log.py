@@ -1,6 +1,7 @@
 """Logs failures of handlers: the first of a kind with its frames, the next ones as a count every PERIOD_S.
 
-Ten thousand failures a second make a few lines, and the first failure of each kind is always logged.
+Ten thousand failures a second make a few lines, and the first failure of each kind is always logged. Lines about dead
+jobs and entries are bounded in each second, and the rest is a count.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ log = logging.getLogger("chasqui.worker")
 PERIOD_S = 10.0
 MAX_KINDS = 200  # a producer that invents names must fill neither our memory nor the log
 MAX_FRAMES_SHOWN = 5
+LINES_A_SECOND = 10  # a burst of dead jobs must not be slowed down by a log line for each of them
 
 FailureKind = tuple[object, ...]
 _OTHERS: FailureKind = ("others",)
@@ -38,6 +40,7 @@ class FailureLog:
     def __init__(self, call_later: Callable[[float, Callable[[], None]], Any]) -> None:
         self._call_later = call_later
         self._repeats: dict[FailureKind, _Repeats] = {}
+        self._deaths = 0  # in this second
 
     def log(self, job: Delivery, failure: Failure, what_next: str, *arguments: object) -> bool:
         """Logs the failure if it is the first of its kind, else counts it; returns whether it was the first."""
@@ -69,8 +72,25 @@ class FailureLog:
         )
         self._repeats[kind] = _Repeats(description)
 
+    def has_room_for_death(self) -> bool:
+        """Whether there is room for another line about a dead job or entry in this second; else it is counted."""
+        if not self._deaths:
+            self._call_later(1.0, self._begin_next_second)
+        self._deaths += 1
+        return self._deaths <= LINES_A_SECOND
+
+    def _begin_next_second(self) -> None:
+        self._log_unlogged_deaths()
+        self._deaths = 0
+
+    def _log_unlogged_deaths(self) -> None:
+        if self._deaths > LINES_A_SECOND:
+            log.warning("and %d more dead jobs or entries in the same second", self._deaths - LINES_A_SECOND)
+            self._deaths = LINES_A_SECOND
+
     def log_counts(self) -> None:
         """Logs the count of each kind since its last line, and forgets a kind that has not occurred since."""
+        self._log_unlogged_deaths()
         for kind, repeats in list(self._repeats.items()):
             if not repeats.count:
                 del self._repeats[kind]

@@ -6,7 +6,6 @@ import logging
 from collections.abc import Callable
 from random import random
 
-from .._core import clock
 from .._core.delivery import Delivery
 from .._core.failure import Failure, read_failure
 from .._core.limits import MAX_U32
@@ -24,7 +23,6 @@ from .job_stops import JobStops
 log = logging.getLogger("chasqui.worker")
 
 MAX_UNKNOWN_KINDS = 100
-LINES_A_SECOND = 10  # a burst of dead jobs must not be slowed down by a log line for each of them
 
 
 class FailureHandler:
@@ -49,8 +47,6 @@ class FailureHandler:
         self._reschedule = reschedule
         self._bury = bury
         self._unknown_kinds: set[str] = set()
-        self._second = 0
-        self._lines = 0
 
     def handle_error(self, job: Delivery, error: BaseException) -> None:
         """The handler raised."""
@@ -91,7 +87,7 @@ class FailureHandler:
         self, entry_id: bytes, delivery: int, fields: list[bytes] | None, reason: str, detail: str
     ) -> None:
         """The entry could not become a job."""
-        if self._has_room_for_warning():
+        if self._failure_log.has_room_for_death():
             log.warning("entry %s cannot be run and is dead: %s: %.200r", entry_id.decode(), reason, detail)
         letter = encode_rejected_letter(entry_id, fields, reason, detail, self._consumer)
         self._bury(Buried(entry_id, delivery, letter, None, False, read_name_of_rejected(fields), now_ms(), reason, 0))
@@ -116,7 +112,7 @@ class FailureHandler:
         is_logged = failure is not None and self._failure_log.log(
             job, failure, "and is dead after %d runs: %s", runs, reason
         )
-        if not is_logged and self._has_room_for_warning():
+        if not is_logged and self._failure_log.has_room_for_death():
             why = "" if failure is None else f": {describe_failure(failure)}"
             log.warning("job %.100r (%.100r) is dead after %d runs: %s%s", job.id, job.name, runs, reason, why)
         self._bury(
@@ -133,16 +129,6 @@ class FailureHandler:
                 None if failure is None else make_failed_run(job, failure),
             )
         )
-
-    def _has_room_for_warning(self) -> bool:
-        """Whether there is room for another line about a dead job within this second."""
-        second = int(clock.monotonic())
-        if second != self._second:
-            if self._lines > LINES_A_SECOND:
-                log.warning("and %d more dead jobs in the same second", self._lines - LINES_A_SECOND)
-            self._second, self._lines = second, 0
-        self._lines += 1
-        return self._lines <= LINES_A_SECOND
 
     def _warn_of_unknown_backoff_kind(self, job: Delivery) -> None:
         backoff = job.retry.backoff if job.retry is not None else None

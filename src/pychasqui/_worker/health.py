@@ -16,7 +16,7 @@ from .shared import Shared
 
 
 class HealthCheck:
-    """check() reads what the parts know; it asks Redis for nothing."""
+    """read_health() reads what the parts know; it asks Redis for nothing."""
 
     def __init__(
         self,

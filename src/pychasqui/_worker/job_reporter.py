@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Generator
+from contextlib import suppress
 from typing import Any
 
 from .._redis.broker import Broker
@@ -60,7 +61,8 @@ class JobReporter:
         if is_here:
             function(*arguments)
         else:
-            self._loop.call_soon_threadsafe(function, *arguments)
+            with suppress(RuntimeError):  # the loop has ended, and a thread goes on
+                self._loop.call_soon_threadsafe(function, *arguments)
 
 
 class AlreadyDone:

@@ -59,10 +59,6 @@ class JobStops:
         self._stops: dict[bytes, StopRequest] = {}  # by entry
         self._extensions: dict[bytes, float] = {}  # seconds that were added to the time of a run, by entry
 
-    @property
-    def is_empty(self) -> bool:
-        return not self._stops
-
     def shorten_check_interval(self, timeout_s: float) -> None:
         """A job with a time of its own has come: the next look must not be later than that."""
         if timeout_s < self.shortest_s:

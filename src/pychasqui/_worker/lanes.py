@@ -50,8 +50,7 @@ class Lanes:
         self._is_abandoned = is_abandoned  # whether the loop ends without the worker having been stopped
         self._started = 0
         self._handler = handler
-        self._on_done = on_done
-        self._on_failed = on_failed
+        self._on_done, self._on_failed = on_done, on_failed
         self._decode = decode  # what was put off until it starts; whether it is to run
         self._inbox, self._running = shared.holdings.inbox, shared.holdings.running
         self._idle: deque[tuple[int, asyncio.Future[None]]] = deque()  # numbers of lanes, and what wakes them
@@ -105,14 +104,16 @@ class Lanes:
             try:
                 self._on_done(job, result)
             except Exception as defect:  # noqa: BLE001  the lane dies of it, not the caller
-                if not me.done():
+                if me.done():  # the handler has cancelled its own task: the lane wakes up by that, and lives
+                    self._on_death("lane", defect)
+                else:
                     me.set_exception(defect)
                 return
             self._running[number] = None
             self.finished += 1
         else:
             self._begun[number] = begun
-        if me.done():  # the handler has cancelled its own task: its lane wakes up by that
+        if me.done():
             return
         if begun is None:
             idle.appendleft((number, me))
@@ -202,7 +203,7 @@ class Lanes:
                     if not job.is_decoded:
                         self._wake_all_idle_lanes()
                         is_to_run, now = await self._finish_decoding(job), monotonic()
-                        if not is_to_run or not self._may_still_start(job, now):
+                        if not is_to_run or not self._may_still_start(job):
                             self._free_lane_without_run(lane_number)
                             continue
                     job.started_at = now
@@ -254,7 +255,7 @@ class Lanes:
                     raise
                 # A cancellation that the handler before it has left behind: the job has nothing to do with it.
 
-    def _may_still_start(self, job: Delivery, now: float) -> bool:
+    def _may_still_start(self, job: Delivery) -> bool:
         """Whether the job is still ours and the lease holds, after its decoding, which may take many turns."""
         if job.entry_id in self._lost_undecoded:
             self._lost_undecoded.discard(job.entry_id)

@@ -31,7 +31,7 @@ log = logging.getLogger("chasqui.leaders")
 
 HINTS_APART_S = 0.005
 MAX_POLLING_STANDBYS = 32  # of more workers that do not lead, together as many look as often as if there were this many
-LONGEST_STANDBY_S = 20.0
+LONGEST_STANDBY_S = 20.0  # on average: each pause is up to half longer or shorter
 STALLED_S = 5.0  # what has been due for this long, while another process leads, is not late but stuck
 
 
@@ -128,11 +128,11 @@ class LeaderService(Service):
 
     def _standby_pause_s(self, lease_left_ms: int, max_s: float) -> float:
         """How long to wait for a lease that another process holds: until it ends if it is not renewed (-1: it has no
-        end), so that nothing is held up for longer than that. Many workers share the looks, unless it moves nothing."""
+        end), so that nothing is held up for longer than that. Many workers share the looks, unless it moves nothing:
+        one of them looks soon after the end of the lease, whenever that is."""
         if self._living_workers.living > MAX_POLLING_STANDBYS and self._overdue_from is None:
-            return min(
-                self._living_workers.scale_pause_by_workers(max_s, MAX_POLLING_STANDBYS), LONGEST_STANDBY_S
-            ) * random.uniform(0.5, 1.5)
+            pause_s = self._living_workers.scale_pause_by_workers(max_s, MAX_POLLING_STANDBYS)
+            return min(pause_s, LONGEST_STANDBY_S) * random.uniform(0.5, 1.5)
         return max_s if lease_left_ms < 0 else min(max_s, (lease_left_ms + 1) / 1000)
 
     def _update_leader(self, other_leader: OtherLeader | None) -> None:

@@ -35,7 +35,7 @@ class RenewalTimes(NamedTuple):
 
 
 class LeaseRenewal:
-    """begin() takes the first lease; each renew() then sends one renewal."""
+    """acquire_first_lease() takes the first lease; each renew() then sends one renewal."""
 
     def __init__(
         self,

@@ -13,7 +13,7 @@ class CallCancelled(Exception):
 
 
 class LoopCalls:
-    """Made in the loop. run() is for threads; close() lets all of them go on."""
+    """Made in the loop. run_and_wait() is for threads; close() lets all of them go on."""
 
     def __init__(self) -> None:
         self.tasks: set[asyncio.Task[Any]] = set()

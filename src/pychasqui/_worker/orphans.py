@@ -43,7 +43,10 @@ class Orphans:
         self._is_searching = False
 
     async def adopt_orphans(self) -> bool:
-        """Finds orphans and takes them in. Returns whether there is no room for all; the next call goes on there."""
+        """Finds orphans and takes them in. If there is no room for all, the next call goes on there.
+
+        Returns whether to look at the room again: some were taken in, or there was none for them.
+        """
         if self._is_searching:
             return False
         self._is_searching = True
@@ -76,7 +79,7 @@ class Orphans:
                 await self._broker.ack(self._group, page.deleted)  # deleted while they were pending: nothing to run
         if orphans:
             log.info("worker %s has found %d entries that it did not know of", self._consumer, orphans)
-        return is_full
+        return is_full or orphans > 0
 
     async def _begin_orphan_search(self) -> OrphanSearch | None:
         last = await self._broker.last_pending_id(self._group)

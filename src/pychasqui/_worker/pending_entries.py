@@ -31,8 +31,8 @@ class PendingEntries:
     async def adopt_or_claim_pending(self, count: int) -> bool:
         """Returns whether to look at the room again before new entries are read."""
         if self._may_have_orphans.is_set:
-            is_full = await self._orphans.adopt_orphans()
-            if is_full or self._is_paused.is_set:
+            room_has_changed = await self._orphans.adopt_orphans()
+            if room_has_changed or self._is_paused.is_set:
                 return True
         if self._is_closing.is_set or not self._reclaimer.has_claimable_entries:
             return False

@@ -20,12 +20,12 @@ MAX_WAITING_READERS = 16
 TURN_S = 5.0  # how long a worker waits at the server before it is another one's turn
 JOINT_POLL_INTERVAL_S = 0.02  # between two looks of any of the others, unless that takes longer than LONGEST_REST_S
 SHORTEST_REST_S = 0.25
-LONGEST_REST_S = 5.0
+LONGEST_REST_S = 5.0  # on average, as the shortest: each pause is up to half longer or shorter
 MESSAGES_APART_S = 0.5
 
 
 class ReadTurns:
-    """block_ms() before each read; pause_s() after a read that brought nothing."""
+    """choose_block_ms() before each read; choose_pause_s() after a read that brought nothing."""
 
     def __init__(
         self,

@@ -144,7 +144,7 @@ class Reader(Service):
     # Reading --------------------------------------------------------------------------------------------------------
 
     async def _run(self) -> None:
-        has_backlog = False  # the last read brought all that it asked for
+        has_backlog = False  # by the last read, more entries may be left
         was_empty = True
         while not self._is_stopping:
             room = await self._wait_for_room()
@@ -209,7 +209,8 @@ class Reader(Service):
 
         A look at a queue that was empty brings few of large entries; the next read brings as many as fit in.
 
-        Returns how many entries came, and whether the last read brought all that it asked for.
+        Returns how many entries came, and whether more may be left: the last read brought all that it asked for, or as
+        many as the bytes allowed.
         """
         asked_at, was_idle, came = monotonic(), self._prefetch.has_free_lane, 0
         waits = block_ms is not None

@@ -17,7 +17,7 @@ import random
 from collections.abc import Iterable, Mapping
 
 from .._core import clock
-from .._core.limits import SCAN_S
+from .._core.limits import RELEASED, SCAN_S
 from .._core.pauses import LONGEST_PAUSE_S
 from .._redis.broker import Broker
 from .._redis.replies import ByteBounds, ClaimedEntry
@@ -179,7 +179,7 @@ class Reclaimer(Service):
 
     @property
     def has_claimable_entries(self) -> bool:
-        """Whether a consumer has left entries behind that are not all taken yet."""
+        """Whether a dead consumer may have left entries behind that are not all taken yet."""
         return bool(self._claimable_consumers)
 
     async def claim_entries(self, count: int, bounds: ByteBounds) -> list[ClaimedEntry]:
@@ -196,7 +196,9 @@ class Reclaimer(Service):
                 self._known_empty[consumer] = lease
         if not taken:
             self._claimable_consumers.pop(consumer, None)
-        if taken:
+        if taken and consumer == RELEASED.encode():
+            log.debug("worker %s takes %d entries that were handed back", self._consumer, len(taken))
+        elif taken:
             source = (
                 "consumers without a lease"
                 if lease is None
@@ -213,7 +215,7 @@ def find_suspects_by_expired_lease(
     known_suspects: Mapping[bytes, tuple[float, float]],
     now: float,
 ) -> dict[bytes, tuple[float, float]]:
-    """Holders whose lease is over, each with that lease and since when it has been seen so."""
+    """Those of `consumers` whose lease is over, each with that lease and since when it has been seen so."""
     suspects: dict[bytes, tuple[float, float]] = {}
     for consumer in consumers:
         lease = leases.get(consumer)

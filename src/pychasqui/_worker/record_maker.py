@@ -14,7 +14,7 @@ JOBS_SHOWN = 20  # of those that run; a worker may run thousands
 
 
 class RecordMaker:
-    """make() is called from the heartbeat's thread: each renewal of the lease writes the record."""
+    """make_record() is called from the heartbeat's thread: each renewal of the lease writes the record."""
 
     def __init__(self, shared: Shared, *, lease_ms: int) -> None:
         self.kept_ms = 2 * lease_ms  # how long the record outlives the renewal

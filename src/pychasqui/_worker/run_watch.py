@@ -37,7 +37,7 @@ class RunWatch:
     """start() -> looks while a timeout is known -> stop().
 
     `find_task` returns the task of a lane; None for handlers that run in threads. `on_unstarted` gets the jobs that are
-    cancelled while they wait for a lane.
+    cancelled while they wait for a lane, under the lock of the inbox.
     """
 
     def __init__(
@@ -72,10 +72,8 @@ class RunWatch:
         if not cancellations or not self._is_running:
             return
         waiting = self._holdings.take_out_waiting_jobs(
-            lambda job: job.is_decoded and cancellations.includes_job(job.entry_id, job.id)
+            lambda job: job.is_decoded and cancellations.includes_job(job.entry_id, job.id), self._on_unstarted
         )
-        for job in waiting:
-            self._on_unstarted(job)
         if waiting:
             self._room.send()
         if self._timer is not None:

@@ -119,7 +119,9 @@ class SchedulerService(LeaderService):
 
     async def _bury_repeatable(self, due: DueSpec, detail: str, now_ms: int) -> None:
         refusal = await self._repeats.bury_repeatable(due, detail, now_ms)
-        if refusal:
+        if refusal is None:
+            log.debug("repeatable %.200r is not what could not be fired any more: it stays", due.key)
+        elif refusal:
             log.error("a repeatable cannot be fired, nor be a dead letter (%.200r): %.300r", refusal, detail)
         else:
             self.set_aside += 1

@@ -55,10 +55,14 @@ class Holdings:
         self.moving = threading.Lock()  # while a thread moves a job to the next of these, or a job leaves the inbox
         self.unsettled = UnsettledOutcomes(consumer)
 
-    def take_out_waiting_jobs(self, should_take: Callable[[Delivery], bool]) -> list[Delivery]:
+    def take_out_waiting_jobs(
+        self, should_take: Callable[[Delivery], bool], settle: Callable[[Delivery], None]
+    ) -> list[Delivery]:
+        """Takes jobs out of the inbox once `settle` has put their outcomes among the unsettled ones."""
         with self.moving:
             taken = [job for job in self.inbox if should_take(job)]
             for job in taken:
+                settle(job)
                 self.inbox.remove(job)  # one by one: the heartbeat's thread must see the others all the time
         return taken
 
@@ -67,7 +71,7 @@ class Holdings:
         return [job for job in self.running.copy() if job is not None]
 
     def unsettled_count(self) -> int:
-        """Counts the jobs that have ended here and are not settled in Redis yet, without those that Redis refuses."""
+        """Counts the jobs that have ended here and are not settled in Redis yet; see UnsettledOutcomes.count()."""
         return self.unsettled.count()
 
     def held_delivery_numbers(self) -> dict[bytes, int]:

@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from contextvars import Context, copy_context
 from time import monotonic
 from types import CoroutineType
-from typing import Any
+from typing import Any, NamedTuple
 
 from .._core.clock import lease_clock
 from .._core.delivery import Delivery
@@ -31,6 +31,7 @@ from .task_ends import CLEANUP_S, LAST_CLEANUP_S, cancel_tasks
 from .threads import Threads
 
 GATHER_S = 0.001  # how long an outcome may wait for others while there are further jobs in the inbox
+NO_THREAD_PAUSE_S = 1.0  # between two attempts to start a thread, if there is none and the system has none left
 _DROPPED = object()  # the outcome of a job that does not run: it is settled already, or waits again
 
 
@@ -52,15 +53,12 @@ class ThreadLanes:
         self.has_uncancelled_handler = False  # a task of a handler that went on when it was cancelled
         self._low_water = -1
         self._room, self._lease, self._on_death = shared.room, shared.lease, shared.on_death
-        self._handler = handler
+        self._handler, self._decode, self._is_abandoned = handler, decode, is_abandoned
         self._on_start, self._on_done, self._on_failed = on_start, on_done, on_failed
-        self._decode = decode
-        self._is_abandoned = is_abandoned
         self._holdings = shared.holdings
         self._inbox, self._running = shared.holdings.inbox, shared.holdings.running
-        self._ended = shared.holdings.ended
+        self._ended, self._moving = shared.holdings.ended, shared.holdings.moving
         self._begun: deque[Delivery] = deque()  # of which on_start is not called yet
-        self._moving = shared.holdings.moving
         self._started = 0
         self._lost_undecoded: set[bytes] = set()  # entries that were lost while they were decoded
         self._threads = Threads(len(self._running), run_jobs=self._run_jobs, has_job=self._may_start_job)
@@ -69,6 +67,7 @@ class ThreadLanes:
         self._loop_calls: LoopCalls | None = None
         self._wake_is_due = False  # the loop is about to gather
         self._timer_is_due = False  # it is within GATHER_S
+        self._next_wake: asyncio.TimerHandle | None = None  # while there is no thread
         self._drained: asyncio.Future[None] | None = None
         self._is_stopping = self._is_stopped = False
 
@@ -98,7 +97,7 @@ class ThreadLanes:
             self._schedule_outcome_delivery()
         if not self._threads.is_waking:
             self._threads.wake_one()
-        if not self._threads.count:
+        if not self._threads.count and not self._is_stopping:
             self._fail_waiting_jobs(RuntimeError("no thread can be started"))
 
     @property
@@ -113,7 +112,7 @@ class ThreadLanes:
 
     @property
     def waiting_bytes(self) -> int:
-        """How many bytes the waiting jobs take, encoded."""
+        """How many bytes all jobs of the inbox take, encoded."""
         return sum(len(job.payload) for job in self._inbox.copy())
 
     def set_low_water(self, low_water: int) -> None:
@@ -190,6 +189,8 @@ class ThreadLanes:
 
     def _run_jobs_until_inbox_is_empty(self, thread_number: int) -> None:
         inbox, running, moving, threads = self._inbox, self._running, self._moving, self._threads
+        loop_calls = self._loop_calls
+        assert loop_calls is not None
         job: Delivery | None = None
         outcome: Any = None
         while True:
@@ -209,7 +210,7 @@ class ThreadLanes:
                 return
             if inbox and not threads.is_waking:
                 threads.wake_one()
-            if not job.is_decoded and not self._call_in_loop(self._finish_decoding(job)):
+            if not job.is_decoded and not loop_calls.run_and_wait(self._finish_decoding(job)):
                 outcome = _DROPPED
                 continue
             job.started_at = monotonic()
@@ -219,7 +220,7 @@ class ThreadLanes:
                     self._wake_loop()
             outcome = self._call_handler(job)
             if type(outcome) is SteppedCoroutine:
-                self._call_in_loop(self._finish_coroutine_in_loop(thread_number, job, outcome))
+                loop_calls.run_and_wait(self._finish_coroutine_in_loop(thread_number, job, outcome))
                 job = None
             else:
                 job.ended_at = monotonic()
@@ -249,10 +250,6 @@ class ThreadLanes:
         with suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(self._deliver_outcomes_on_wake)
 
-    def _call_in_loop(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
-        assert self._loop_calls is not None
-        return self._loop_calls.run_and_wait(coroutine)
-
     # In the event loop ----------------------------------------------------------------------------------------------
 
     async def _finish_decoding(self, job: Delivery) -> bool:
@@ -262,7 +259,8 @@ class ThreadLanes:
             self._lost_undecoded.discard(job.entry_id)
             return False
         if is_to_run and self._lease.is_over:
-            self._inbox.appendleft(job)
+            with self._moving:  # else it might come between the two steps in which a thread takes another job
+                self._inbox.appendleft(job)
             return False
         return is_to_run
 
@@ -331,19 +329,22 @@ class ThreadLanes:
             self._drained.set_result(None)
 
     def _fail_waiting_jobs(self, error: Exception) -> None:
-        """Fails the jobs of the inbox, because there is no thread for them."""
-        while self._inbox and self._inbox[0].is_decoded:
-            job = self._inbox[0]
+        """Fails the jobs of the inbox, because there is no thread for them; those not decoded yet wait for one."""
+        for job in [job for job in self._inbox if job.is_decoded]:
             job.started_at = job.ended_at = monotonic()
             self._on_failed(job, error)
-            self._inbox.popleft()
+            self._inbox.remove(job)
             self._started += 1
             self.finished += 1
+        if self._inbox:
+            if self._next_wake is not None:
+                self._next_wake.cancel()
+            self._next_wake = self._loop.call_later(NO_THREAD_PAUSE_S, self.wake)
+        self._signal_room_and_drained()
 
 
-class _Raised:
-    def __init__(self, error: BaseException) -> None:
-        self.error = error
+class _Raised(NamedTuple):
+    error: BaseException
 
 
 AnyLanes = Lanes | ThreadLanes

@@ -46,7 +46,7 @@ class Unsettled(Generic[T]):
         return len(self.waiting) + len(self.refused)
 
     def all_outcomes(self) -> list[T]:
-        """Returns all outcomes. The heartbeat's thread calls it, too.
+        """Returns all outcomes, the refused ones twice. The heartbeat's thread calls it, too.
 
         A copy is one step, so an outcome that moves between the lists meanwhile is in at least one copy.
         """
