@@ -62,7 +62,7 @@ class TestChoosing:
         assert [worker.config.metrics_port for worker in chosen] == ports
 
     def test_the_only_worker_that_is_chosen_has_the_port_itself(self) -> None:
-        queues = {"reports": None}
+        queues: dict[str, int | None] = {"reports": None}
         (worker,) = choose_workers(
             workers(), queues=queues, concurrency=None, shutdown_timeout_s=None, metrics_port=9400
         )
