@@ -44,6 +44,7 @@ class Filter:
     error_type: str | None = None
     since: datetime | None = None
     until: datetime | None = None
+    up_to: str | None = None  # the id of the newest letter
 
     def includes(self, job: DeadJob) -> bool:
         """Whether the letter meets all conditions but `since` and `until`, which bound the range that is read."""
@@ -53,6 +54,7 @@ class Filter:
             and (self.name is None or job.name == self.name)
             and (self.reason is None or job.reason == self.reason)
             and (self.error_type is None or job.error_type == self.error_type)
+            and (self.up_to is None or _parse_letter_id(job.dlq_id) <= _parse_letter_id(self.up_to))
         )
 
 
@@ -60,8 +62,8 @@ _CONDITIONS = ", ".join(Filter.__dataclass_fields__)
 
 
 class DeadLetters:
-    """`queue.dlq`. Every method takes the conditions `ids`, `job_id`, `name`, `reason`, `error_type`, `since` and
-    `until`."""
+    """`queue.dlq`. Every method takes the conditions `ids`, `job_id`, `name`, `reason`, `error_type`, `since`, `until`
+    and `up_to`, the id of the newest letter to take."""
 
     def __init__(self, broker: Callable[[], DlqBroker], on_replay: Callable[[list[str]], Awaitable[None]]) -> None:
         self._broker = broker

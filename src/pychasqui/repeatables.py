@@ -66,12 +66,14 @@ class Repeatables:
         attempts: int | None = None,
         backoff: Backoff | None = None,
         missed_fires: MissedFiresPolicy | dict[str, Any] | None = None,
+        dry_run: bool = False,
     ) -> RepeatableMeta:
         """Store a repeatable, or change the one with its key.
 
         If that has the same times, which is to say the same pattern, start_after_ms and end_before_ms, it keeps its
         next time, its count of fires and its pause; a program may store its repeatables at every start. If it has
-        others, it begins from the start, as if it had never fired.
+        others, it begins from the start, as if it had never fired. With `dry_run` it is only checked, and the answer is
+        what it would be.
         """
         check_job_name(name)
         spec = RepeatSpec(
@@ -86,15 +88,18 @@ class Repeatables:
         )
         retry = None if attempts is None and backoff is None else make_retry_override(attempts, backoff)
         raw_retry = b"" if retry is None else encode_retry(retry)
-        return _to_meta(spec, await self._store_spec(spec, encode_spec(spec), raw_retry))
+        return _to_meta(spec, await self._store_spec(spec, encode_spec(spec), raw_retry, dry_run=dry_run))
 
-    async def _store_spec(self, spec: RepeatSpec, raw: bytes, retry: bytes) -> StoredRepeatable:
+    async def _store_spec(self, spec: RepeatSpec, raw: bytes, retry: bytes, *, dry_run: bool) -> StoredRepeatable:
         """Stores the spec if it has not changed since it was read; else reads it and decides again."""
         for _ in range(STORE_ATTEMPTS):
             there = await self._broker().read(spec.key)
             now_ms = await self._broker().now_ms()
             keeps_times = there is not None and _has_same_times(there, spec)
             first_ms = 0 if keeps_times else _first_fire_ms_or_raise(spec, now_ms)
+            if dry_run:
+                new = StoredRepeatable(spec.key, first_ms, raw, 0, retry, is_paused=False)
+                return there if there is not None and keeps_times else new
             expected_spec = b"" if there is None else there.spec
             done = await self._broker().upsert(
                 spec.key, first_ms, raw, retry, now_ms, expected_spec=expected_spec, keeps_times=keeps_times
@@ -151,11 +156,15 @@ class Repeatables:
         stored = await self._broker().read(_check_lookup_key(key))
         if stored is None:
             return []
-        spec = decode_spec(stored.spec)
-        left = n if spec.limit is None else min(n, spec.limit - stored.fired)
-        times = [stored.score, *next_fires(spec.pattern, n, stored.score)]
-        end_ms = float("inf") if spec.end_before_ms is None else spec.end_before_ms
-        return [time_ms for time_ms in times if time_ms <= end_ms][: max(left, 0)]
+        return list_next_fires(_to_meta(decode_spec(stored.spec), stored), n)
+
+
+def list_next_fires(meta: RepeatableMeta, n: int) -> list[int]:
+    """Returns the next `n` times at which it fires, within its end and its limit, in ms since 1970."""
+    left = n if meta.limit is None else min(n, meta.limit - meta.fired)
+    times = [meta.next_fire_ms, *next_fires(meta.pattern, n, meta.next_fire_ms)]
+    end_ms = float("inf") if meta.end_before_ms is None else meta.end_before_ms
+    return [time_ms for time_ms in times if time_ms <= end_ms][: max(left, 0)]
 
 
 def _has_same_times(stored: StoredRepeatable, spec: RepeatSpec) -> bool:

@@ -85,6 +85,8 @@ async def test_a_changed_file_starts_the_worker_again_and_ctrl_c_ends_all(
         run.interrupt()
         code, text = run.finish(timeout_s=60)
     assert code == 0
+    assert f"  redis {redis_url}" in text  # without a password, so it is no value for a variable
+    assert "CHASQUI_REDIS_URL=" not in text
     assert "done/s\r" in text
     *lines, _ = shown_lines(text)
     assert [line for line in lines if "done/s" in line] == []  # nothing is left of it beside what the worker writes
@@ -112,6 +114,7 @@ async def test_a_private_server_is_started_and_a_worker_that_fails_waits_for_a_c
     process = start("dev", "app:worker", "--folder", "data")
     assert process.stderr is not None
     lines = iter(process.stderr.readline, "")
+    assert any(line.startswith("  CHASQUI_REDIS_URL=embedded:///") for line in lines)
     assert any("it starts again with a change" in line for line in lines)
     write_app(tmp_path, "mended")
     assert any("runs queue mail" in line for line in lines)

@@ -320,15 +320,21 @@ class TestRemoving:
             == ExitCode.USAGE
         )
 
+    @pytest.mark.parametrize("action", (("remove", "--all"), ("replay", "--limit", "6")))
     async def test_a_letter_that_comes_during_the_question_stays(
-        self, letters: Queue, witness: redis.asyncio.Redis, tmp_path: Path, redis_url: str
+        self, letters: Queue, witness: redis.asyncio.Redis, tmp_path: Path, redis_url: str, action: tuple[str, ...]
     ) -> None:
-        with TerminalRun("dlq", "remove", letters.name, "--all", folder=tmp_path, CHASQUI_REDIS_URL=redis_url) as run:
+        *_, newest = await letters.dlq.page()
+        ms, _, sequence = newest.dlq_id.partition("-")
+        late = f"{ms}-{int(sequence) + 1}"  # of the same millisecond
+        arguments = ("dlq", action[0], letters.name, *action[1:])
+        with TerminalRun(*arguments, folder=tmp_path, CHASQUI_REDIS_URL=redis_url) as run:
             run.read_until("[y/N]")
-            late = await witness.xadd(f"{{chasqui:{letters.name}}}:dlq", {"d": b"", "reason": "late"})
+            await letters.dlq.remove(ids=[newest.dlq_id])  # so that a limit has room for another one
+            await witness.xadd(f"{{chasqui:{letters.name}}}:dlq", {"d": newest.payload, "reason": "late"}, id=late)
             run.answer("yes")
             assert run.finish()[0] == 0
-        assert [letter.dlq_id for letter in await letters.dlq.page()] == [late.decode()]
+        assert [letter.dlq_id for letter in await letters.dlq.page()] == [late]
 
 
 class TestFiles:

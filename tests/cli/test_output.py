@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import math
-from contextlib import redirect_stdout
+from contextlib import redirect_stdout, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -199,6 +199,15 @@ def test_a_frame_replaces_the_one_before(capsys: pytest.CaptureFixture[str]) -> 
         with output.frame():
             output.print_text(f"frame {number}")
     assert capsys.readouterr().out == "\x1b[2J\x1b[Hframe 1\x1b[K\n\x1b[J\x1b[Hframe 2\x1b[K\n\x1b[J"
+
+
+def test_a_frame_that_fails_keeps_back_nothing_that_follows(capsys: pytest.CaptureFixture[str]) -> None:
+    output = Output(is_json=False, is_terminal=True, has_color=False)
+    with suppress(ZeroDivisionError), output.frame():
+        output.print_text("half")
+        raise ZeroDivisionError
+    output.print_text("after")
+    assert capsys.readouterr().out == "after\n"
 
 
 @pytest.mark.parametrize(

@@ -112,6 +112,32 @@ class TestStoring:
         assert await queue.repeatables.page() == []
 
     @pytest.mark.parametrize(
+        ("bound", "days"), ((["--limit", "3"], 3), (["--end", "2090-01-02T03:00:00Z"], 2), (["--limit", "9"], 5))
+    )
+    async def test_a_dry_run_shows_no_time_beyond_the_limit_or_the_end(
+        self, queue: Queue, chasqui: Finished, redis_url: str, bound: list[str], days: int
+    ) -> None:
+        arguments = ("repeatable", "add", queue.name, "n", "--cron", "0 3 * * *", "--start", "2090-01-01", *bound)
+        lines = chasqui(*arguments, "--dry-run", CHASQUI_REDIS_URL=redis_url).stdout.splitlines()
+        assert [line.split("\t")[0] for line in lines[1:]] == [
+            f"2090-01-0{day}T03:00:00.000Z" for day in range(1, days + 1)
+        ]
+
+    async def test_a_dry_run_of_a_change_shows_the_times_that_stay(
+        self, stored: Queue, chasqui: Finished, redis_url: str
+    ) -> None:
+        (pinger, _) = await stored.repeatables.page()
+        options = ("--every", "5m", "--key", "pinger", "--dry-run", "--json")
+        arguments = ("repeatable", "add", stored.name, "pong", *options)
+        fires = json.loads(chasqui(*arguments, CHASQUI_REDIS_URL=redis_url).stdout)["fires"]
+        assert (fires[0]["fires_at_ms"], fires[0]["job_name"]) == (pinger.next_fire_ms, "pong")
+        await stored.repeatables.pause("pinger")
+        assert json.loads(chasqui(*arguments, CHASQUI_REDIS_URL=redis_url).stdout)["fires"] == []
+        found = await stored.repeatables.get("pinger")
+        assert found is not None
+        assert found.meta.job_name == "ping"
+
+    @pytest.mark.parametrize(
         ("options", "why"),
         (
             ([], "either --every or --cron"),
@@ -126,9 +152,10 @@ class TestStoring:
     def test_wrong_options_are_wrong_usage(
         self, chasqui: Finished, redis_url: str, options: list[str], why: str
     ) -> None:
-        ended = chasqui("repeatable", "add", "q", "name", *options, CHASQUI_REDIS_URL=redis_url)
-        assert ended.returncode == ExitCode.USAGE
-        assert why in ended.stderr
+        for dry_run in ([], ["--dry-run"]):
+            ended = chasqui("repeatable", "add", "q", "name", *options, *dry_run, CHASQUI_REDIS_URL=redis_url)
+            assert ended.returncode == ExitCode.USAGE
+            assert why in ended.stderr
 
 
 class TestChanging:
@@ -221,13 +248,17 @@ class TestFile:
             ("[x]\nname = 'n'\nevery = '5m'\nbackoff = {kind = 'fixed'}", "backoff.delay must be a span in quotes"),
             ("[x]\nname = 'n'\nevery = '5m'\nbackoff = {kind = 'odd', delay = '1s'}", 'must be "exponential", or'),
             ("[x]\nname = 'n'\nevery = '5m'\nbackoff = {wait = '1s'}", "backoff has no field 'wait'"),
+            (f"[x]\nname = '{'n' * 10_000}'\nevery = '5m'", "repeatable 'x' of the file: name "),
+            ("[x]\nname = 'n'\nevery = '5m'\nend = 2020-01-01T00:00:00Z", "would never fire"),
+            ("[x]\nname = 'n'\nevery = '5m'\ndata = 99999999999999999999999", "repeatable 'x' of the file: "),
         ),
     )
     async def test_a_wrong_file_stores_nothing(
         self, queue: Queue, chasqui: Finished, redis_url: str, tmp_path: Path, text: str, why: str
     ) -> None:
         (tmp_path / "r.toml").write_text(FILE.replace("nightly", "first") + text if "[" in text else text)
-        ended = chasqui("repeatable", "apply", queue.name, "-f", "r.toml", CHASQUI_REDIS_URL=redis_url)
-        assert ended.returncode == ExitCode.USAGE
-        assert why in ended.stderr
+        for dry_run in (["--dry-run"], []):
+            ended = chasqui("repeatable", "apply", queue.name, "-f", "r.toml", *dry_run, CHASQUI_REDIS_URL=redis_url)
+            assert ended.returncode == ExitCode.USAGE
+            assert why in ended.stderr
         assert await queue.repeatables.page() == []

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import signal
+import socket
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -199,6 +202,14 @@ def test_an_unknown_loop_is_wrong_usage(chasqui: Finished):
     assert "'trio' is not one of" in ended.stderr
 
 
+@pytest.mark.parametrize("arguments", ([], ["app:worker", "--processes", "2"]))
+def test_a_wrong_settings_file_is_wrong_usage(tmp_path: Path, chasqui: Finished, arguments: list[str]):
+    (tmp_path / "chasqui.toml").write_text("colour = 1")
+    ended = chasqui("worker", *arguments)
+    assert ended.returncode == 2
+    assert "sets 'colour', which is no setting" in ended.stderr
+
+
 TASKS = """
 import os
 from pathlib import Path
@@ -241,3 +252,26 @@ def test_an_app_whose_module_is_missing_is_named(tmp_path: Path, chasqui: Finish
     ended = chasqui("worker", "app:app")
     assert ended.returncode == 1
     assert "app:app cannot make its workers: ModuleNotFoundError: No module named 'nowhere'" in ended.stderr
+
+
+async def test_the_workers_of_an_app_serve_their_pages_at_ports_of_their_own(
+    tmp_path: Path, start: Chasqui, redis_url: str, queue_name: str
+) -> None:
+    (tmp_path / "app.py").write_text(TASKS)
+    (tmp_path / "more.py").write_text(MORE)
+    port = find_two_free_ports()
+    arguments = ("worker", "app:app", "--burst", "--metrics-port", str(port))
+    process = start(*arguments, APP_REDIS_URL=redis_url, APP_QUEUE=queue_name)
+    _, err = await asyncio.to_thread(process.communicate, timeout=40)
+    assert process.returncode == 0, err
+    for one in (port, port + 1):
+        assert f"metrics are served at http://127.0.0.1:{one}/metrics" in err
+
+
+def find_two_free_ports() -> int:
+    """The first of two ports, one after the other, that nobody listens on."""
+    while True:
+        with socket.create_server(("127.0.0.1", 0)) as first, suppress(OSError):
+            port: int = first.getsockname()[1]
+            with socket.create_server(("127.0.0.1", port + 1)):
+                return port

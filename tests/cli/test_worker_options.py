@@ -48,6 +48,26 @@ class TestChoosing:
         )
         assert (worker.config.shutdown_deadline_s, worker.config.metrics_port) == (2.5, 9400)
 
+    @pytest.mark.parametrize("options", ({"shutdown_timeout_s": 0.0}, {"timeout_s": 0.0}, {"metrics_port": 65_535}))
+    def test_an_option_that_a_worker_refuses_is_wrong_usage(self, options: dict[str, float]) -> None:
+        with pytest.raises(click.UsageError, match="must be"):
+            choose(**options)
+
+    @pytest.mark.parametrize(
+        ("options", "ports"),
+        (({"metrics_port": 9400}, [9400, 9401]), ({"metrics_port": 0}, [0, 0])),
+    )
+    def test_each_worker_has_a_port_of_its_own(self, options: dict[str, int], ports: list[int]) -> None:
+        chosen = choose_workers(workers(), queues=None, concurrency=None, shutdown_timeout_s=None, **options)
+        assert [worker.config.metrics_port for worker in chosen] == ports
+
+    def test_the_only_worker_that_is_chosen_has_the_port_itself(self) -> None:
+        queues: dict[str, int | None] = {"reports": None}
+        (worker,) = choose_workers(
+            workers(), queues=queues, concurrency=None, shutdown_timeout_s=None, metrics_port=9400
+        )
+        assert worker.config.metrics_port == 9400
+
 
 class TestReading:
     @pytest.mark.parametrize(

@@ -52,6 +52,11 @@ class TestCounting:
         assert await queue.dlq.count(name="mail") == 3
         assert await queue.dlq.count(ids=five[:2], name="mail") == 2
 
+    async def test_letters_are_taken_up_to_one_of_them(self, queue: Queue, five: list[str]) -> None:
+        assert [one.dlq_id for one in await queue.dlq.page(up_to=five[2])] == five[:3]
+        assert [one.dlq_id for one in await queue.dlq.page(up_to=five[2], after=five[0])] == five[1:3]
+        assert [one.dlq_id for one in await queue.dlq.page(up_to=five[2], ids=five[2:])] == five[2:3]
+
 
 class TestDryRun:
     async def test_a_dry_replay_says_how_many_and_moves_none(

@@ -1,4 +1,4 @@
-"""Counters, gauges and histograms, and the text format of Prometheus. Nothing in this module knows about jobs."""
+"""Counters, gauges and histograms, the text format of Prometheus, and label values made of names that others chose."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ async def reconcile_schedules(queue: Queue, app_name: str, schedules: Iterable[S
         log.info("schedule %r of queue %s is declared no longer, and removed", key, queue.name)
     for key, schedule in wanted.items():
         data, options = schedule.make_data(), merge_call_options(schedule.definition, {})
-        retry = {name: options.get(name) for name in ("attempts", "backoff")}
+        retry: dict[str, Any] = {name: options.get(name) for name in ("attempts", "backoff")}
         stored = await queue.repeatables.get(key) if key in there else None
         if stored is not None and _is_stored_as_declared(stored, schedule, data, retry):
             continue

@@ -131,24 +131,27 @@ async def _wait_for_result(context: CommandContext, queue: Queue, job_id: str, t
 async def _add_lines(context: CommandContext, queue: Queue, make_job: MakeJob, *, dry_run: bool) -> None:
     from asyncio import CancelledError  # here, so that --help does not wait for the import
 
-    added, batch = 0, list[dict[str, Any]]()
+    added, stored, batch = 0, 0, list[dict[str, Any]]()  # a dry run stores none
     try:
         async with queue:
             with stop_reading_at_ctrl_c(), ProgressBar("adding", _count_lines()) as bar:
                 for number, line in enumerate(sys.stdin, 1):
                     if not line.strip():
                         continue
-                    batch.append(_parse_line_to_job(line, number, added, make_job))
+                    batch.append(_parse_line_to_job(line, number, stored, make_job))
                     if len(batch) == LINES_A_CALL:
-                        added += await _add_batch(queue, batch, added, dry_run=dry_run)
-                        batch.clear()
+                        added, stored = await _add_batch(queue, batch, added, dry_run=dry_run)
                         bar.show(added)
-                added += await _add_batch(queue, batch, added, dry_run=dry_run)
+                added, stored = await _add_batch(queue, batch, added, dry_run=dry_run)
+    except UnicodeDecodeError as error:
+        raise CommandFailure(f"standard input is not {error.encoding}; {_describe_added(stored)}") from None
     except KeyboardInterrupt:  # while it read or parsed
-        context.output.print_message(f"interrupted: {_describe_added(0 if dry_run else added)}")
+        context.output.print_message(f"interrupted: {_describe_added(stored)}")
         raise
     except CancelledError:  # while it waited for Redis
-        context.output.print_message(f"interrupted: {added:,} to {added + len(batch):,} jobs are in the queue")
+        is_known = dry_run or not batch
+        bounds = f"{stored:,} to {stored + len(batch):,} jobs are in the queue"
+        context.output.print_message(f"interrupted: {_describe_added(stored) if is_known else bounds}")
         raise
     record = {"queue": queue.name, "added": added, "dry_run": dry_run}
     context.output.print_item(record, f"{'would add' if dry_run else 'added'} {added} jobs")
@@ -168,13 +171,16 @@ def _parse_line_to_job(line: str, number: int, added_before: int, make_job: Make
         raise CommandFailure(f"{where}: {printable(str(error), 1000)}; {_describe_added(added_before)}") from None
 
 
-async def _add_batch(queue: Queue, batch: list[dict[str, Any]], added_before: int, *, dry_run: bool) -> int:
+async def _add_batch(queue: Queue, batch: list[dict[str, Any]], added_before: int, *, dry_run: bool) -> tuple[int, int]:
+    """Adds the jobs and clears the batch; returns how many jobs are added so far, and how many are in the queue."""
     if batch and not dry_run:
         try:
             await queue.add_bulk(batch)
         except (InvalidArgument, InvalidType) as error:
             raise CommandFailure(f"{printable(str(error), 1000)}; {_describe_added(added_before)}") from None
-    return len(batch)
+    added = added_before + len(batch)
+    batch.clear()
+    return added, 0 if dry_run else added
 
 
 def _describe_added(added: int) -> str:
@@ -182,12 +188,14 @@ def _describe_added(added: int) -> str:
 
 
 def _count_lines() -> int | None:
-    """How many lines standard input has, if it is a file; None for a pipe."""
+    """How many lines follow on standard input, if it is a file; None for a pipe."""
+    source = sys.stdin.buffer  # as bytes: a line that cannot be decoded is counted, too
     try:
-        if not stat.S_ISREG(os.fstat(sys.stdin.fileno()).st_mode):
+        if not stat.S_ISREG(os.fstat(source.fileno()).st_mode):
             return None
-        lines = sum(1 for _ in sys.stdin)
-        sys.stdin.seek(0)
+        start = source.tell()  # a shell may have read lines before
+        lines = sum(1 for _ in source)
+        source.seek(start)
     except (OSError, ValueError):
         return None
     return lines

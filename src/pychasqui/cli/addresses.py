@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from typing import Any, TypeVar
 from urllib.parse import parse_qs, urlsplit
@@ -44,8 +43,3 @@ def _holds_password(url: str) -> bool:
         return bool(parts.password) or not {"password", "sentinel_password"}.isdisjoint(parse_qs(parts.query))
     except ValueError:
         return False  # the command itself refuses the URL
-
-
-def read_default(constructor: Callable[..., Any], option: str) -> Any:
-    """Returns the default of a constructor's parameter, for the command line option of the same name."""
-    return inspect.signature(constructor).parameters[option].default

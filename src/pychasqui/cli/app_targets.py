@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..errors import InvalidArgument
-from ..settings import FoundSetting, find_setting
+from ..settings import FoundSetting
 from .exits import CommandFailure, ExitCode
+from .options import read_setting
 
 if TYPE_CHECKING:
     from ..app import App
@@ -20,10 +20,7 @@ app_option = click.option(
 
 def find_app_setting(given: str | None) -> FoundSetting:
     """The name of the App and where it came from; a value of None if there is none."""
-    try:
-        return find_setting("app", given)
-    except InvalidArgument as error:
-        raise click.UsageError(str(error)) from None
+    return read_setting("app", given)
 
 
 def load_app(target: str) -> App:

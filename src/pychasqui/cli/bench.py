@@ -149,6 +149,7 @@ class Measures:
             await is_over.wait()
             count, took_s = len(begun_at), begun_at[-1] - begun_at[0]
         await self._queue.purge("waiting")
+        self._added = 0
         return _make_measure_record(f"work, {self._concurrency} at a time", count - 1, took_s)
 
     async def measure_start_latency(self) -> dict[str, Any]:

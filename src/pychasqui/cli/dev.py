@@ -46,10 +46,12 @@ def dev(target: str, folder: Path, redis_url: str | None) -> None:
     """Run a worker while you write it.
 
     Starts a private server that keeps its data in a folder, and `chasqui worker MODULE:ATTRIBUTE`. When a Python file
-    below the current directory changes, the worker finishes its jobs and starts again. A line shows the queues.
+    below the current directory changes, the worker finishes its jobs, is killed if that takes more than 10 s, and
+    starts again. A line shows the queues.
 
     The worker gets the server's address in CHASQUI_REDIS_URL, so it must not name another one itself. Other programs
-    use the same server with that variable; its value is shown at the start. Ctrl-C ends it all, and the data stays.
+    use the same server with that variable; its value for a private server is shown at the start. Ctrl-C ends it all,
+    and the data stays.
     """
     from .. import embedded  # here and below, so that --help does not wait for the import
 
@@ -65,9 +67,11 @@ class _DevSession:
 
     def __init__(self, target: str, url: str) -> None:
         with ctrl_c_kills_process():
+            from ..embedded import is_embedded
             from ..queues import Queues
 
         self._target = target
+        self._is_private = is_embedded(url)
         self._queues = Queues(url, timeout_s=TIMEOUT_S)
         self._environment = {**os.environ, "CHASQUI_REDIS_URL": url}
         self._watch = SourceWatch(Path.cwd())
@@ -79,7 +83,9 @@ class _DevSession:
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, self._is_stopping.set)
         async with self._queues as queues:
-            click.echo(f"pychasqui {__version__} dev\n  CHASQUI_REDIS_URL={queues.redis_address}", err=True)
+            # Of any other URL the address lacks the password and options, so that it is no value for the variable.
+            name = "CHASQUI_REDIS_URL=" if self._is_private else "redis "
+            click.echo(f"pychasqui {__version__} dev\n  {name}{queues.redis_address}", err=True)
             self._status_line.open()
             try:
                 await self._start_worker()

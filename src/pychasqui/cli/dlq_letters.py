@@ -61,7 +61,7 @@ def add_filter_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def describe_filter(letter_filter: dict[str, Any]) -> str:
-    """The conditions in words, such as " with name 'a' and reason 'b'"; empty if there are none."""
+    """The conditions but ids in words, such as " with name 'a' and reason 'b'"; empty if there are none."""
     shown = [
         f"{name.replace('_', ' ')} {value.isoformat('T', 'seconds') if isinstance(value, datetime) else repr(value)}"
         for name, value in letter_filter.items()

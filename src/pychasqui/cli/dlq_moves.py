@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -38,10 +37,7 @@ class LetterSurvey:
 
     def exclude_newer(self, letter_filter: dict[str, Any]) -> dict[str, Any]:
         """The same conditions without the letters that came after the survey: nobody has agreed to those."""
-        if self.newest is None or "ids" in letter_filter:
-            return letter_filter
-        end = self.newest.died_at + timedelta(milliseconds=2)
-        return {**letter_filter, "until": min(end, letter_filter.get("until", end))}
+        return letter_filter if self.newest is None else {**letter_filter, "up_to": self.newest.dlq_id}
 
 
 async def survey_letters(

@@ -145,7 +145,11 @@ async def _print_status(context: CommandContext, queue: Queue, status: JobStatus
     columns += [Column("note", "note")] if status.note else []
     context.output.print_facts(columns, shown)
     if status.state == "unknown":
-        raise CommandFailure(f"job {printable(status.id)!r} is not known in queue {queue.name}", ExitCode.NOT_FOUND)
+        raise _make_unknown_error(queue, status)
+
+
+def _make_unknown_error(queue: Queue, status: JobStatus) -> CommandFailure:
+    return CommandFailure(f"job {printable(status.id)!r} is not known in queue {queue.name}", ExitCode.NOT_FOUND)
 
 
 def _format_ahead(status: JobStatus) -> str | None:
@@ -222,12 +226,17 @@ async def _print_log(context: CommandContext, queue: Queue, status: JobStatus, *
     after, has_lines = "", False
     while True:
         state = (await queue.status(status.id)).state if follows else ""
-        for line in await queue.read_job_log(status.id, after=after, limit=LINES_A_LOOK):
+        lines = await queue.read_job_log(status.id, after=after, limit=LINES_A_LOOK)
+        for line in lines:
             after, has_lines = line.id, True
             record = {"id": status.id, **make_iso_and_ms_fields(at=int(line.id.partition("-")[0])), "line": line.text}
             context.output.print_item(record, printable(line.text, 2**31))
+        if len(lines) == LINES_A_LOOK:
+            continue  # there may be more
         if not follows or state in ENDED_STATES:
             break
         await asyncio.sleep(LOOK_EVERY_S)
+    if not has_lines and status.state == "unknown":
+        raise _make_unknown_error(queue, status)
     if not has_lines:
         context.output.print_message(f"job {printable(status.id)} has no log")

@@ -54,15 +54,15 @@ async def _print_jobs(
 ) -> None:
     found: list[JobView] = []
     position: str | None = after
-    searched = 0
+    searched, max_searched = 0, MAX_SEARCHED if name is not None else limit
     async with context.queue(queue_name) as queue:
-        while position is not None and len(found) < limit and searched < MAX_SEARCHED:
+        while position is not None and len(found) < limit and searched < max_searched:
             count = PAGE if name is not None else min(PAGE, limit - len(found))
             page = await queue.jobs(state, after=position, limit=count)
             found += [job for job in page.jobs if name is None or job.name == name]
             searched += len(page.jobs)
             position = page.next
-    if position is not None and searched >= MAX_SEARCHED:
+    if position is not None and name is not None and searched >= max_searched:
         context.output.print_message(f"only the first {searched:,} jobs were looked at")
     # Behind jobs of one name that were cut off, the position would pass over some.
     following = position if len(found) <= limit else None

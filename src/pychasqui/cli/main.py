@@ -86,7 +86,7 @@ def chasqui() -> None:
     \b
     Exit codes: 0 done, 1 failed, 2 wrong usage, 3 not found, 4 trouble with
     Redis (unreachable, wrong password, too old), 5 a threshold is breached,
-    6 aborted at a question, 130 interrupted.
+    6 aborted at a question, 130 interrupted, 143 demo terminated.
     """
 
 

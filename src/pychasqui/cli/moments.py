@@ -1,4 +1,4 @@
-"""Points in time on the command line: a calendar's, or a span before or after now."""
+"""Points in time on the command line: a calendar's, or a span before now."""
 
 from __future__ import annotations
 

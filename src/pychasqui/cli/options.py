@@ -93,8 +93,13 @@ def add_common_options(command: Callable[..., Any]) -> Callable[..., Any]:
 def read_redis_url(option: str | None) -> FoundSetting:
     """Finds the URL: of the option, else of a variable or the settings file, else the default."""
     is_typed = click.get_current_context().get_parameter_source("redis_url") is ParameterSource.COMMANDLINE
+    return read_setting("redis_url", option if is_typed else None)
+
+
+def read_setting(name: str, option: Any = None) -> FoundSetting:
+    """Finds the value of a setting. A variable or a settings file that is wrong is wrong usage."""
     try:
-        return find_setting("redis_url", option if is_typed else None)
+        return find_setting(name, option)
     except InvalidArgument as error:
         raise click.UsageError(str(error)) from None
 

@@ -66,7 +66,7 @@ class Output:
         empty: str = "",
         **more: Any,
     ) -> None:
-        """Writes records as a table or as JSON; see json_list(). `empty` is the message if there are none."""
+        """Writes records as a table or as JSON; see print_json_list(). `empty` is the message if there are none."""
         if self.is_json:
             self.print_json_list(name, records, **more)
             return
@@ -132,9 +132,12 @@ class Output:
         if not self.is_terminal:
             yield
             return
-        self._frame = []
-        yield
-        lines, self._frame = "".join(self._frame).splitlines(), None
+        written = self._frame = []
+        try:
+            yield
+        finally:
+            self._frame = None
+        lines = "".join(written).splitlines()
         begin = HOME if self._has_cleared else CLEAR_ALL + HOME
         self._has_cleared = True
         self._write(begin + "".join(f"{line}{CLEAR_LINE}\n" for line in lines) + CLEAR_BELOW)

@@ -28,7 +28,7 @@ COLUMNS = (
     Column("rate", "done/s", Kind.RATE),
     Column("oldest_age_ms", "oldest", Kind.SPAN),
     Column("workers", "workers", Kind.COUNT),
-    Column("state", "state", shrinks=True, styles={"ok": "dim", "paused": "yellow", "no worker": "yellow", "*": "red"}),
+    Column("state", "state", shrinks=True, styles=STYLES),
 )
 ONE_BY_ONE = (
     "not all keys could be looked at, and queues that only official processes use may be missing: "

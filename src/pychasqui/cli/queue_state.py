@@ -87,7 +87,7 @@ async def _purge_states(
                 f"queue {queue.name} will lose {parts} jobs for good; {counts.active:,} run and stay"
             )
             confirm(context, f"Remove {total:,} jobs?", assume_yes=assume_yes, expected=queue.name)
-        if not dry_run:
+        if not dry_run and (total or assume_yes):  # nobody has agreed to lose jobs that come behind a count of none
             with ProgressBar("removing", total, past="removed") as bar:
                 removed = await _purge_with_progress(queue, states, total, bar)
     done = " and ".join(f"{count} {state}" for state, count in removed.items())

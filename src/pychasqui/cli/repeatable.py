@@ -11,7 +11,7 @@ import click
 
 from ..errors import InvalidArgument, InvalidType, printable
 from ..retry import BackoffSpec
-from ..schedule import MissedFiresPolicy, RepeatPattern, next_fires
+from ..schedule import MissedFiresPolicy, RepeatPattern
 from .confirm import confirm, dry_run_option, yes_option
 from .data_argument import read_data
 from .exits import CommandFailure, ExitCode
@@ -19,7 +19,7 @@ from .moments import MOMENT
 from .options import SPAN, CommandContext, add_common_options, make_limit_option, queue_argument
 from .repeatable_files import apply
 from .tables import Column
-from .values import Kind, format_iso_time, format_span, make_iso_and_ms_fields, now_ms
+from .values import Kind, format_iso_time, format_span, make_iso_and_ms_fields
 from .wanted_repeatable import WantedRepeatable, read_pattern
 
 if TYPE_CHECKING:
@@ -195,16 +195,17 @@ def add_repeatable(context: CommandContext, queue_name: str, **given: Any) -> No
 
 
 async def _store_repeatable(context: CommandContext, queue: Queue, wanted: WantedRepeatable, *, dry_run: bool) -> None:
-    if dry_run:
-        begin = max(now_ms(), wanted.start_after_ms or 0)
-        times_ms = next_fires(wanted.repeat, PREVIEWED, begin)
-        print_fires(context, queue, [(fire_ms, wanted.key, wanted.name) for fire_ms in times_ms])
-        return
+    from ..repeatables import list_next_fires  # here, so that --help does not wait for the import
+
     async with queue:
         try:
-            meta = await wanted.store(queue)
+            meta = await wanted.store(queue, dry_run=dry_run)
         except (InvalidArgument, InvalidType) as error:
             raise click.UsageError(str(error)) from None
+    if dry_run:
+        times_ms = [] if meta.is_paused else list_next_fires(meta, PREVIEWED)
+        print_fires(context, queue, [(fire_ms, meta.key, meta.job_name) for fire_ms in times_ms])
+        return
     line = f"stored {printable(meta.key, 1024)}, fires next at {format_iso_time(meta.next_fire_ms)}"
     context.output.print_item({"queue": queue.name, **repeatable_to_record(meta)}, line)
 

@@ -123,6 +123,7 @@ async def _apply_file(
     async with queue:
         plan: list[tuple[str, str, str]] = []
         for one in wanted:
+            await _store_repeatable(queue, one, dry_run=True)  # all are checked before the first is stored
             key = one.key or ""
             found = await queue.repeatables.get(key)
             plan.append(("new" if found is None else "same" if one.is_stored_as(found) else "changed", key, one.name))
@@ -146,8 +147,8 @@ async def _apply_file(
         context.output.print_message("nothing was changed")
 
 
-async def _store_repeatable(queue: Queue, wanted: WantedRepeatable) -> None:
+async def _store_repeatable(queue: Queue, wanted: WantedRepeatable, *, dry_run: bool = False) -> None:
     try:
-        await wanted.store(queue)
+        await wanted.store(queue, dry_run=dry_run)
     except (InvalidArgument, InvalidType) as error:
         raise click.UsageError(f"repeatable {printable(wanted.key or '')!r} of the file: {error}") from None

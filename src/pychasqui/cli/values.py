@@ -48,7 +48,8 @@ def format_value_for_terminal(value: Any, kind: Kind, now_ms: int) -> str:
 
 
 def format_value_for_pipe(value: Any, kind: Kind) -> str:
-    """Writes a value for a program: nothing is cut or rounded, times are ISO-8601, spans are in seconds."""
+    """Writes a value for a program: nothing is cut, times are ISO-8601, spans are in seconds to the millisecond, rates
+    have one decimal place."""
     if value is None:
         return NONE
     if kind is Kind.TIME:

@@ -32,8 +32,9 @@ class WantedRepeatable:
     backoff: BackoffSpec | None = None
     missed_fires: MissedFiresPolicy
 
-    async def store(self, queue: Queue) -> RepeatableMeta:
-        return await queue.repeatables.upsert(**{field.name: getattr(self, field.name) for field in fields(self)})
+    async def store(self, queue: Queue, *, dry_run: bool = False) -> RepeatableMeta:
+        options = {field.name: getattr(self, field.name) for field in fields(self)}
+        return await queue.repeatables.upsert(**options, dry_run=dry_run)
 
     def is_stored_as(self, stored: Repeatable) -> bool:
         meta, retry = stored.meta, stored.retry or RetryOverride()

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .. import __version__
-from ..settings import find_setting
+from .app_targets import find_app_setting
 from .exits import ExitCode
 from .interrupts import ctrl_c_kills_process
 from .loops import CHOICES, Loop, choose_loop
-from .options import SPAN
+from .options import SPAN, read_setting
 from .worker_options import LOG_FORMATS, QUEUES, SIZE, choose_workers, set_up_logging
 
 if TYPE_CHECKING:
@@ -176,7 +176,7 @@ def worker(**given: Any) -> int:
 
 def find_default_targets() -> tuple[str, ...]:
     """What to run if the command names nothing."""
-    found = find_setting("app").value
+    found = find_app_setting(None).value
     if found is None:
         raise click.UsageError("name an App or a Worker: chasqui worker shop.app:app")
     return (found,)
@@ -220,13 +220,13 @@ def run_supervisor(options: WorkerOptions, process_options: ProcessOptions, metr
         raise click.UsageError("worker processes need signals and sockets that Windows does not have")
     if process_options.reload_folders and not can_reload():
         raise click.BadParameter(HOW_TO_INSTALL, param_hint="'--reload'")
-    port = find_setting("metrics_port", metrics_port).value
+    port = read_setting("metrics_port", metrics_port).value
     supervised = SupervisorOptions(
         processes=process_options.processes or 1,
-        shutdown_timeout_s=options.shutdown_timeout_s or find_setting("shutdown_deadline_s").value,
+        shutdown_timeout_s=read_setting("shutdown_deadline_s", options.shutdown_timeout_s).value,
         hang_timeout_s=process_options.hang_timeout / 1000 or None,
         max_memory_bytes=process_options.max_memory,
-        metrics_address=None if port is None else (find_setting("metrics_host").value, port),
+        metrics_address=None if port is None else (read_setting("metrics_host").value, port),
         reload_folders=process_options.reload_folders,
         is_burst=options.burst,
     )

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..errors import InvalidArgument
 from .exits import CommandFailure, ExitCode
 
 if TYPE_CHECKING:
@@ -66,23 +67,29 @@ def choose_workers(
     metrics_port: int | None,
     timeout_s: float | None = None,
 ) -> list[Worker]:
-    """Returns the workers of the wanted queues, with the options of the command in place of their own."""
+    """Returns the workers of the wanted queues, with the options of the command in place of their own.
+
+    Each worker serves its own pages: the first at `metrics_port`, the others at the ports that follow.
+    """
     known = [worker.queue_name for worker in workers]
     for name in queues or ():
         if name not in known:
             raise CommandFailure(f"no worker is for queue {name!r}; there are: {', '.join(known)}", ExitCode.NOT_FOUND)
     chosen = [worker for worker in workers if queues is None or worker.queue_name in queues]
     changed = []
-    for worker in chosen:
+    for position, worker in enumerate(chosen):
         own = (queues or {}).get(worker.queue_name)
         options = {
             "concurrency": own or concurrency,
             "shutdown_deadline_s": shutdown_timeout_s,
-            "metrics_port": metrics_port,
+            "metrics_port": metrics_port + position if metrics_port else metrics_port,  # 0 is any free port
             "timeout": timeout_s,
         }
         given = {name: value for name, value in options.items() if value is not None}
-        changed.append(worker.with_options(**given) if given else worker)
+        try:
+            changed.append(worker.with_options(**given) if given else worker)
+        except InvalidArgument as error:
+            raise click.UsageError(str(error)) from None
     return changed
 
 
