@@ -252,6 +252,13 @@ def test_a_task_that_is_put_off_too_often_has_failed() -> None:
 
 
 @pytest.mark.usefixtures("worker")
+def test_the_error_of_a_task_with_a_long_log_is_read() -> None:
+    result = wait_until_finished(tasks.log_much.enqueue())
+    assert (result.status, result.attempts) == ("FAILED", 1)
+    assert [error.exception_class for error in result.errors] == [tasks.Hopeless]
+
+
+@pytest.mark.usefixtures("worker")
 def test_a_return_value_that_is_not_json_fails_at_once() -> None:
     result = wait_until_finished(tasks.no_json.enqueue())
     assert (result.status, result.attempts) == ("FAILED", 1)

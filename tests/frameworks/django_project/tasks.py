@@ -74,6 +74,17 @@ def put_off() -> None:
     raise Snooze(0.02, limit=1)
 
 
+class Hopeless(UnrecoverableError):
+    """No other run would help."""
+
+
+@task
+def log_much() -> None:
+    for number in range(1050):
+        current_job().log(str(number))
+    raise Hopeless
+
+
 @task
 def no_json() -> object:
     return object()
