@@ -7,7 +7,7 @@ import logging
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from ._core.checks import check_bool
 from ._worker.signals import caught_signals
@@ -102,8 +102,9 @@ class Crew:
         starts = asyncio.gather(*(worker.wait_until_started() for worker in self._workers), return_exceptions=True)
         stop = asyncio.ensure_future(self._stop_wanted.wait())
         try:
-            await asyncio.wait({starts, stop, *runs}, return_when=asyncio.FIRST_COMPLETED)
-            if not stop.done() and not any(run.done() for run in runs):
+            first_ends: set[asyncio.Future[Any]] = {starts, stop, *runs}
+            await asyncio.wait(first_ends, return_when=asyncio.FIRST_COMPLETED)
+            if starts.done() and all(has_started is True for has_started in starts.result()):
                 assert self._started is not None
                 self._started.set_result(None)
             await asyncio.wait({stop, *runs}, return_when=asyncio.FIRST_COMPLETED)

@@ -113,11 +113,11 @@ class TestRunning:
     async def test_a_result_of_another_type_than_the_annotated_one_is_refused(self, app: App, queue_name: str) -> None:
         @app.task(queue=queue_name)
         async def count(value: Any) -> int:
-            return value  # type: ignore[no-any-return]
+            return value
 
         @app.task(queue=queue_name)
         async def weigh(value: Any) -> float:
-            return value  # type: ignore[no-any-return]
+            return value
 
         async with app.worker():
             whole, weight, text = await app.enqueue_all([count.bind(True), weigh.bind(2), count.bind("2")])

@@ -41,7 +41,7 @@ async def test_a_call_after_the_close_is_refused(has_run: bool) -> None:
         await asyncio.wait_for(calls.run(lambda: 2), 10)
 
 
-async def test_a_caller_that_has_left_is_not_told_of_the_close() -> None:
+async def test_a_caller_that_has_left_does_not_hinder_the_close() -> None:
     calls, begun, gate = ThreadCalls(1), threading.Event(), threading.Event()
 
     def block() -> None:
