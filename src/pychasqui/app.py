@@ -10,7 +10,14 @@ from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, Self, TypeVar, overload
 
 from ._core import checks
-from ._tasks.app_options import QueueOptions, check_app_url, check_queue_options, queue_options, worker_options
+from ._tasks.app_options import (
+    QueueOptions,
+    check_app_name,
+    check_app_url,
+    check_queue_options,
+    queue_options,
+    worker_options,
+)
 from ._tasks.crew_plan import AppParts, CrewPlan
 from ._tasks.definition import TaskDefinition, define_task
 from ._tasks.lifespan import Lifespan, Middleware
@@ -54,7 +61,7 @@ class App:
 
     redis_url   redis://, rediss:// (TLS), unix:// or embedded://; None takes CHASQUI_REDIS_URL, REDIS_URL or the file
                 of settings, at first use and not at import
-    name        whose schedules are whose: two apps that share queues need two names
+    name        whose schedules are whose: two apps that share queues need two names, without a slash
     modules     modules with tasks, imported when a worker starts: they may import the app
     queues      by queue: the options of its Worker and its Queue, as {"mail": {"concurrency": 20}}
     defaults    the options of all queues that do not set their own
@@ -72,7 +79,7 @@ class App:
         threads: int = THREADS,
     ) -> None:
         self._redis_url = check_app_url(redis_url)
-        self._name = checks.check_text("name", name)
+        self._name = check_app_name(name)
         self._modules = tuple(modules)
         self._queue_options = check_queue_options(queues or {}, defaults or {})
         self._threads = checks.check_int("threads", threads, 1)

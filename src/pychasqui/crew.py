@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
+from ._core.checks import check_bool
+from ._worker.signals import caught_signals
 from .errors import Closed
 from .worker import Worker
 
@@ -43,12 +45,15 @@ class Crew:
 
     async def run(self, *, handle_signals: bool = False) -> None:
         """Runs jobs until close(); see Worker.run(). If one worker ends by an error, the others end, too."""
+        check_bool("handle_signals", handle_signals)
+        was_begun = self._main is not None  # its workers then handle signals only if they were asked to
         main = self._start(handle_signals)
-        try:
-            await asyncio.shield(main)
-        except asyncio.CancelledError:
-            await self.close()
-            raise
+        with caught_signals(self._on_signal) if handle_signals and was_begun else nullcontext():
+            try:
+                await asyncio.shield(main)
+            except asyncio.CancelledError:
+                await self.close()
+                raise
 
     async def close(self) -> None:
         """Closes all workers: they take on nothing more, and finish what runs. Safe to call twice."""
@@ -93,18 +98,27 @@ class Crew:
 
     async def _run_workers(self, handle_signals: bool) -> None:
         runs = [asyncio.ensure_future(worker.run(handle_signals=handle_signals)) for worker in self._workers]
+        # An error of a start is an error of that worker's run as well.
+        starts = asyncio.gather(*(worker.wait_until_started() for worker in self._workers), return_exceptions=True)
         stop = asyncio.ensure_future(self._stop_wanted.wait())
         try:
-            for worker in self._workers:
-                await worker.__aenter__()
-            assert self._started is not None
-            self._started.set_result(None)
+            first_ends: set[asyncio.Future[Any]] = {starts, stop, *runs}
+            await asyncio.wait(first_ends, return_when=asyncio.FIRST_COMPLETED)
+            if starts.done() and all(has_started is True for has_started in starts.result()):
+                assert self._started is not None
+                self._started.set_result(None)
             await asyncio.wait({stop, *runs}, return_when=asyncio.FIRST_COMPLETED)
         finally:
             stop.cancel()
             for worker in self._workers:
                 worker.shutdown()
             ended = await asyncio.gather(*runs, return_exceptions=True)
+            await starts
         for error in ended:
             if error is not None:
                 raise error
+
+    def _on_signal(self, signal_name: str) -> None:
+        self._stop_wanted.set()
+        for worker in self._workers:
+            worker._on_signal(signal_name)

@@ -73,7 +73,7 @@ class DeadLetters:
         """Yields the dead letters that match, oldest first; starts after the letter with the id `after`."""
         chosen = _read_filter(which)
         async for entry in (
-            self._read_entries_by_id(chosen.ids)
+            self._read_entries_by_id(chosen, chosen.ids)
             if chosen.ids is not None
             else self._read_matching_entries(chosen, after)
         ):
@@ -81,19 +81,18 @@ class DeadLetters:
             if chosen.includes(job) and (not after or _parse_letter_id(job.dlq_id) > _parse_letter_id(after)):
                 yield job
 
-    async def _read_entries_by_id(self, ids: frozenset[str]) -> AsyncIterator[Entry]:
+    async def _read_entries_by_id(self, chosen: Filter, ids: frozenset[str]) -> AsyncIterator[Entry]:
+        first_ms, last_ms = _find_range_ms(chosen)
         for dlq_id in sorted(ids, key=_parse_letter_id):
-            for entry in await self._broker().read_page(dlq_id, dlq_id, 1):
-                yield entry
+            if first_ms <= _parse_letter_id(dlq_id)[0] <= last_ms:
+                for entry in await self._broker().read_page(dlq_id, dlq_id, 1):
+                    yield entry
 
     async def _read_matching_entries(self, chosen: Filter, after: str) -> AsyncIterator[Entry]:
-        start = "-" if chosen.since is None else str(max(0, _to_epoch_ms(chosen.since)))
-        if after and (chosen.since is None or _parse_letter_id(after) > _parse_letter_id(start)):
-            start = f"({after}"
+        first_ms, last_ms = _find_range_ms(chosen)
+        start = f"({after}" if after and _parse_letter_id(after) > (first_ms, 0) else str(first_ms)
         # The end is fixed before the first page: a replay may produce new letters as fast as they are read.
-        end = await self._broker().read_newest_id()
-        if chosen.until is not None:
-            end = min(end, f"{max(0, _to_epoch_ms(chosen.until) - 1)}-{MAX_U64}", key=_parse_letter_id)
+        end = min(await self._broker().read_newest_id(), f"{last_ms}-{MAX_U64}", key=_parse_letter_id)
         count = FIRST_PAGE
         while entries := await self._broker().read_page(start, end, count):
             for entry in entries:
@@ -153,7 +152,7 @@ class DeadLetters:
         max_moved = check_int("limit", limit, 0) if limit is not None else float("inf")
         async for job in self.search(**which):
             if moved + len(batch) >= max_moved:
-                moved += await self._replay_batch(batch, dry_run)
+                moved, size = await self._replay_batch(batch, dry_run, moved, on_progress), 0
                 if moved >= max_moved:
                     break
             try:
@@ -162,13 +161,10 @@ class DeadLetters:
                 continue
             size += len(batch[-1][1])
             if len(batch) >= (PAGE if rate is None else 1) or size >= PAGE_BYTES:
-                size = 0
-                moved += await self._replay_batch(batch, dry_run)
-                if on_progress is not None:
-                    on_progress(moved)
+                moved, size = await self._replay_batch(batch, dry_run, moved, on_progress), 0
                 if rate is not None and not dry_run:
                     await asyncio.sleep(max(0.0, began + moved / rate - monotonic()))
-        return moved + await self._replay_batch(batch, dry_run)
+        return await self._replay_batch(batch, dry_run, moved, on_progress)
 
     async def replay_with(self, dlq_id: str, data: Any) -> bool:
         """Replays one job with other data; False if the letter does not exist."""
@@ -205,21 +201,35 @@ class DeadLetters:
         async for job in self.search(**which):
             batch.append(job.dlq_id)
             if len(batch) == PAGE:
-                removed += len(batch) if dry_run else await self._broker().remove(batch)
-                batch = []
-                if on_progress is not None:
-                    on_progress(removed)
-        if batch:
-            removed += len(batch) if dry_run else await self._broker().remove(batch)
+                removed = await self._remove_batch(batch, dry_run, removed, on_progress)
+        return await self._remove_batch(batch, dry_run, removed, on_progress)
+
+    async def _remove_batch(self, batch: list[str], dry_run: bool, removed: int, on_progress: OnProgress | None) -> int:
+        """Removes the batch and empties it; returns how many are removed so far, of which `removed` were before."""
+        if not batch:
+            return removed
+        removed += len(batch) if dry_run else await self._broker().remove(batch)
+        batch.clear()
+        if on_progress is not None:
+            on_progress(removed)
         return removed
 
-    async def _replay_batch(self, batch: list[tuple[str, bytes, bytes]], dry_run: bool = False) -> int:
+    async def _replay_batch(
+        self,
+        batch: list[tuple[str, bytes, bytes]],
+        dry_run: bool = False,
+        moved: int = 0,
+        on_progress: OnProgress | None = None,
+    ) -> int:
+        """Replays the batch and empties it; returns how many are replayed so far, of which `moved` were before."""
         if not batch:
-            return 0
+            return moved
         if not dry_run:
             await self._on_replay([decode_envelope(envelope).id for _, envelope, _ in batch])
-        moved = len(batch) if dry_run else await self._broker().replay(batch)
+        moved += len(batch) if dry_run else await self._broker().replay(batch)
         batch.clear()
+        if on_progress is not None:
+            on_progress(moved)
         return moved
 
 
@@ -236,6 +246,13 @@ def _read_filter(which: dict[str, Any]) -> Filter:
         return Filter(ids=None if ids is None else frozenset(ids), **which)
     except TypeError:
         raise InvalidArgument(f"unknown condition among {sorted(which)}: the conditions are {_CONDITIONS}") from None
+
+
+def _find_range_ms(chosen: Filter) -> tuple[int, int]:
+    """Returns the first and the last ms of `since` and `until`."""
+    first_ms = 0 if chosen.since is None else max(0, _to_epoch_ms(chosen.since))
+    last_ms = MAX_U64 if chosen.until is None else max(0, _to_epoch_ms(chosen.until) - 1)
+    return first_ms, last_ms
 
 
 def _choose_page_size(entries: list[Entry]) -> int:

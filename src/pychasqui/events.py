@@ -60,12 +60,7 @@ class QueueEvents:
         job_ids: Collection[str] | None = None,
         credential_provider: CredentialProvider | None = None,
     ) -> None:
-        self.queue_name = checks.check_queue_name(queue_name)
-        self._after = _check_event_id(last_event_id)
-        self._block_ms = checks.check_int("block_ms", block_ms, 1)
-        self._count = checks.check_int("count", count, 1)
-        self._names = _check_filter("names", names)
-        self._job_ids = _check_filter("job_ids", job_ids)
+        self._set_what_is_read(queue_name, last_event_id, block_ms, count, names, job_ids)
         self._connector: Connector | None = Connector(
             find_setting("redis_url", redis_url).value,
             tls=tls,
@@ -76,6 +71,22 @@ class QueueEvents:
         keys = Keys(queue_name)
         broker = self._connector.make_broker(keys, timeout_s=self._block_ms / 1000 + 2.0)
         self._use_broker(EventsBroker(broker, keys))
+
+    def _set_what_is_read(
+        self,
+        queue_name: str,
+        last_event_id: str = "$",
+        block_ms: int = defaults.READ_BLOCK_MS,
+        count: int = 1000,
+        names: Collection[str] | None = None,
+        job_ids: Collection[str] | None = None,
+    ) -> None:
+        self.queue_name = checks.check_queue_name(queue_name)
+        self._after = _check_event_id(last_event_id)
+        self._block_ms = checks.check_int("block_ms", block_ms, 1)
+        self._count = checks.check_int("count", count, 1)
+        self._names = _check_filter("names", names)
+        self._job_ids = _check_filter("job_ids", job_ids)
 
     def _use_broker(self, broker: EventsBroker) -> None:
         self._broker = broker
@@ -91,7 +102,8 @@ class QueueEvents:
     @classmethod
     def from_broker(cls, broker: EventsBroker, queue_name: str) -> QueueEvents:
         """Makes a QueueEvents that reads through the caller's broker; close() closes the broker."""
-        events = cls(queue_name, count=1000)
+        events = cls.__new__(cls)  # not by its constructor, which needs the URL of a server
+        events._set_what_is_read(queue_name)
         events._connector = None
         events._use_broker(broker)
         return events
@@ -103,7 +115,7 @@ class QueueEvents:
 
     @property
     def last_event_id(self) -> str:
-        """The id of the last event that was read; "$" before the first read."""
+        """After which event it reads on: the last one that was read, or where it begins; "$" until that is found."""
         return self._after
 
     @property

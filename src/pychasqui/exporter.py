@@ -95,7 +95,9 @@ class QueueExporter:
 
     async def _answer_readyz(self) -> Answer:
         found = await asyncio.gather(*(queue.is_paused() for queue in self._queues), return_exceptions=True)
-        away = [queue.name for queue, reply in zip(self._queues, found, strict=True) if isinstance(reply, RedisTrouble)]
+        away = [
+            queue.name for queue, reply in zip(self._queues, found, strict=True) if isinstance(reply, BaseException)
+        ]
         if not away:
             return Answer("ok\n")
         return Answer(f"Redis does not answer for {', '.join(away)}\n", HTTPStatus.SERVICE_UNAVAILABLE)

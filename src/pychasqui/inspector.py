@@ -27,6 +27,7 @@ STATES = ("waiting", "active", "delayed", "dead")
 MAX_LIMIT = 1000  # jobs of one page
 _ENTRY_ID = re.compile(r"[0-9]{1,20}-[0-9]{1,20}")
 MAX_SEARCHED = 1000  # entries of each state that get_job() reads to find a job without an index
+MAX_DELIVERED_PAGES = 10  # of MAX_SEARCHED entries, that find_delivered() reads
 MAX_SENTENCE_CHARS = 500
 
 
@@ -141,9 +142,20 @@ class Inspector:
         return printable(f"it {state}; {workers}", MAX_SENTENCE_CHARS)
 
     async def find_delivered(self, job_ids: Iterable[str]) -> set[str]:
-        """Returns those of the ids that are among the first MAX_SEARCHED entries that are delivered and not acked."""
-        entries = await self._broker().read_delivered_entries(MAX_SEARCHED)
-        return {job_id for job_id in job_ids if find_entry(entries, job_id) is not None}
+        """Returns those of the ids that are delivered and not acked.
+
+        It reads up to MAX_DELIVERED_PAGES pages. If there are more, an id that was not found may be among them, and is
+        returned, too.
+        """
+        missing, found, after = set(job_ids), set[str](), ""
+        for _ in range(MAX_DELIVERED_PAGES):
+            entries = await self._broker().read_delivered_entries(MAX_SEARCHED, after)
+            found |= {job_id for job_id in missing if find_entry(entries, job_id) is not None}
+            missing -= found
+            if not missing or len(entries) < MAX_SEARCHED:
+                return found
+            after = entries[-1][0].decode()
+        return found | missing
 
     async def workers(self) -> list[WorkerInfo]:
         """Lists the living workers, as they describe themselves. One whose record cannot be read has an `error`."""

@@ -43,7 +43,7 @@ class Job(msgspec.Struct, eq=False):
     async def wait_for_result(self, *, timeout: float = 30.0, poll_interval: float | None = None) -> Any:  # noqa: ASYNC109
         """Waits for what the handler returns; see Queue.wait_for_result().
 
-        `poll_interval` has no effect: nothing is polled.
+        `poll_interval` has no effect: events say when a job has ended, and results are looked up every 5 s as well.
         """
         if self._queue is None:
             raise RuntimeError("this job was not returned by add(): call Queue.wait_for_result() with its id")

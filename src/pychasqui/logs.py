@@ -109,7 +109,7 @@ class JsonFormatter(logging.Formatter):
             "ts": created.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
             "level": record.levelname,
             "logger": record.name,
-            "event": record.getMessage(),
+            "event": _make_message(record),
         }
         for field in JOB_FIELDS:
             if field in record.__dict__:
@@ -135,6 +135,13 @@ class JsonFormatter(logging.Formatter):
             "error.message": _cut_text(error),
             "error.stack": stack[-MAX_TEXT_CHARS:],  # its end names the line that failed
         }
+
+
+def _make_message(record: logging.LogRecord) -> str:
+    try:
+        return record.getMessage()
+    except Exception:  # noqa: BLE001  a foreign __str__ may raise anything, and arguments may not fit the text
+        return f"{_cut_text(record.msg)} (its arguments cannot be formatted)"
 
 
 def _join_json_line(fields: dict[str, Any]) -> str:

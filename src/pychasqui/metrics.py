@@ -214,6 +214,8 @@ class GuardedSinks:
     def _call_sink(self, method: Callable[[Any], object], record: object) -> None:
         try:
             method(record)
+        except (KeyboardInterrupt, SystemExit):  # raised by the handler of a signal that has come meanwhile
+            raise
         except BaseException as error:  # noqa: BLE001  a sink is the user's, and may raise anything
             self._count_and_log_error(error)
 

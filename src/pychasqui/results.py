@@ -250,7 +250,10 @@ class Results:
             self._answer_waits(job_id, result)
 
     def _try_end_waits_without_result(self, job_id: str, event: QueueEvent) -> bool:
-        """Ends the waits for a job that has ended without a result; False if it may have returned None."""
+        """Ends the waits for a job that has ended without a result; False if it may have returned None.
+
+        Where an official worker may be about to store the result, it has the job looked up again instead.
+        """
         end = read_job_end(event)
         if end.is_cancelled:
             self._fail_waits(job_id, partial(JobCancelled, f"job {job_id[:100]!r} was cancelled"))

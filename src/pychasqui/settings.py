@@ -5,7 +5,8 @@ A value comes from the first of these that has one:
 1. the argument
 2. an environment variable: CHASQUI_ and the setting's name; REDIS_URL stands in for CHASQUI_REDIS_URL
 3. the file: chasqui.toml, or the table [tool.chasqui] of pyproject.toml, in the working folder or the nearest folder
-   above that has one of them; or the file that CHASQUI_CONFIG names
+   above that has one of these two files; or the file that CHASQUI_CONFIG names. A pyproject.toml without that table
+   counts as well: folders above it are not searched
 4. the default
 
 Queue, Worker, QueueEvents, Promoter, Scheduler and every command ask here. The file is read once in a process, when a

@@ -35,7 +35,7 @@ from django.core.management.base import CommandError  # noqa: E402
 from django.db import transaction  # noqa: E402
 from django.utils import timezone  # noqa: E402
 
-from pychasqui import JobCancelled, JobTimeout, SyncQueue, WrongLoop  # noqa: E402
+from pychasqui import JobCancelled, JobTimeout, Snooze, SyncQueue, WrongLoop  # noqa: E402
 from pychasqui.integrations.django import ChasquiBackend, framework  # noqa: E402
 from tests.frameworks.django_project import settings, tasks  # noqa: E402
 
@@ -239,6 +239,23 @@ def test_the_attempts_of_one_task_are_its_own() -> None:
     assert (result.status, result.attempts) == ("FAILED", 1)
     result = wait_until_finished(tasks.come_back.enqueue())
     assert (result.return_value, result.attempts, result.errors) == (1, 2, [])
+
+
+@pytest.mark.usefixtures("worker")
+def test_a_task_that_is_put_off_too_often_has_failed() -> None:
+    before = Path(os.environ["SIGNALS"]).read_text().count("\n")
+    result = wait_until_finished(tasks.put_off.enqueue())
+    assert (result.status, result.attempts) == ("FAILED", 2)
+    assert [error.exception_class for error in result.errors] == [Snooze]
+    lines = Path(os.environ["SIGNALS"]).read_text().splitlines()[before:]
+    assert lines == ["started put_off RUNNING 1", "started put_off RUNNING 2", "finished put_off FAILED 2"]
+
+
+@pytest.mark.usefixtures("worker")
+def test_the_error_of_a_task_with_a_long_log_is_read() -> None:
+    result = wait_until_finished(tasks.log_much.enqueue())
+    assert (result.status, result.attempts) == ("FAILED", 1)
+    assert [error.exception_class for error in result.errors] == [tasks.Hopeless]
 
 
 @pytest.mark.usefixtures("worker")

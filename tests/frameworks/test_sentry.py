@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pychasqui import App, Queue, RepeatPattern, RetryLater, UnrecoverableError
+from pychasqui import App, Queue, RepeatPattern, RetryLater, Snooze, UnrecoverableError
 from tests.support.waiting import eventually
 
 sentry_sdk = pytest.importorskip("sentry_sdk")
@@ -48,6 +48,8 @@ def app(redis_url: str, queue_name: str, events: list[Any]) -> App:
             raise KeyError(kind)
         if kind == "later" and len(events) == 0:
             raise RetryLater(0.01)
+        if kind == "snoozes":
+            raise Snooze(0.01, limit=1)
         if kind == "fails":
             raise ValueError(kind)
         return 1
@@ -103,6 +105,13 @@ async def test_every_failure_is_reported_if_that_is_wanted(redis_url: str, event
 async def test_a_run_that_asks_for_a_later_one_is_no_error(app: App, events: list[Any]) -> None:
     await run_one(app, "later")
     assert of_kind(events, "error") == []
+    assert len(of_kind(events, "transaction")) == 2
+
+
+async def test_a_snooze_beyond_its_limit_is_an_error(app: App, events: list[Any]) -> None:
+    await run_one(app, "snoozes")
+    (event,) = of_kind(events, "error")
+    assert event["exception"]["values"][-1]["type"] == "Snooze"
     assert len(of_kind(events, "transaction")) == 2
 
 

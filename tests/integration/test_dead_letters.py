@@ -80,6 +80,27 @@ class TestRemoving:
         assert await queue.dlq.remove(ids=[five[4]]) == 1
         assert await queue.dlq.remove(ids=[five[4]]) == 0
 
+    async def test_letters_chosen_by_id_are_bounded_by_since_and_until_as_well(
+        self, queue: Queue, witness: redis.asyncio.Redis, dead: str
+    ) -> None:
+        ids = [(await witness.xadd(dead, letter(str(ms)), id=f"{ms}-0")).decode() for ms in (1000, 2000, 3000)]
+        second, third = datetime.fromtimestamp(2, UTC), datetime.fromtimestamp(3, UTC)
+        assert [job.dlq_id for job in await queue.dlq.page(ids=ids, since=second, until=third)] == [ids[1]]
+        assert await queue.dlq.remove(ids=ids[:2], since=second) == 1
+        assert await queue.dlq.remove(ids=ids, until=third) == 1
+        assert [job.dlq_id for job in await queue.dlq.page()] == ids[2:]
+
+    async def test_on_progress_hears_of_the_last_letters_as_well(
+        self, queue: Queue, five: list[str], stream: Stream
+    ) -> None:
+        heard = list[int]()
+        assert await queue.dlq.replay(name="mail", limit=2, on_progress=heard.append) == 2
+        assert await queue.dlq.replay(name="mail", on_progress=heard.append) == 1
+        assert await queue.dlq.remove(name="report", on_progress=heard.append) == 2
+        assert heard == [2, 1, 2]
+        assert await queue.dlq.replay(on_progress=heard.append) == 0
+        assert heard == [2, 1, 2]
+
     async def test_a_removal_without_a_choice_is_refused(self, queue: Queue, five: list[str]) -> None:
         with pytest.raises(InvalidArgument, match="needs a condition"):
             await queue.dlq.remove()

@@ -19,7 +19,7 @@ import pytest
 import redis
 
 from pychasqui import Queue, embedded
-from pychasqui.embedded import EmbeddedServer, find_bundled_server, find_server, is_embedded, join, parse_folder
+from pychasqui.embedded import EmbeddedServer, find_bundled_server, find_server, join, parse_folder
 from pychasqui.embedded.supervisor import EmbeddedServerSupervisor, ServerFiles, try_lock
 from pychasqui.errors import InvalidArgument, RedisTrouble, ServerNotFound
 from tests.support.server import server_binary
@@ -352,7 +352,6 @@ class TestFolders:
         shutil.rmtree(socket_folder)
 
     def test_a_name_with_signs_that_mean_something_in_a_url_works(self, folder, stays) -> None:
-        assert is_embedded("embedded://")
         stay = join(f"embedded://{folder}%20with%3F%23%25")
         assert stay.folder == Path(f"{folder} with?#%")
         assert ask(stay, "PING")

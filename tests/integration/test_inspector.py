@@ -276,6 +276,17 @@ class TestOneJob:
         assert (found.state, found.reason) == ("dead", "retries_exhausted")
         assert found.error == "ValueError: no such user"
 
+    async def test_a_delivered_job_behind_thousands_of_others_is_delivered(
+        self, queue: Queue, stream: Stream, witness: redis.asyncio.Redis, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        jobs = await queue.add_bulk([{"name": "n"}] * 2100)
+        await witness.xgroup_create(stream.key, "default", id="0")
+        await witness.xreadgroup("default", "official", {stream.key: ">"}, count=2050)
+        ids = [jobs[number].id for number in (0, 1000, 2049, 2050)]  # the last one waits
+        assert await queue._inspector.find_delivered(ids) == set(ids[:3])
+        monkeypatch.setattr("pychasqui.inspector.MAX_DELIVERED_PAGES", 2)
+        assert await queue._inspector.find_delivered(ids) == set(ids)  # it may be among those that are not read
+
     async def test_an_unknown_job_is_none(self, queue: Queue) -> None:
         assert await queue.get_job("nowhere") is None
 

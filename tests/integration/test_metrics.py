@@ -645,6 +645,12 @@ class TestExporter:
         assert 'chasquimq_queue_up{queue="lost"} 0' in text.splitlines()
         assert 'queue_jobs{queue="lost"' not in text
 
+    async def test_a_queue_that_is_closed_is_not_ready(self, queue: Queue, redis_url: str) -> None:
+        async with Queue("closed", redis_url=redis_url) as closed:
+            pass
+        async with QueueExporter([queue, closed]) as exporter:
+            assert (await ask(exporter.metrics_port, "/readyz"))[0] == 503
+
     def test_an_exporter_without_queues_is_refused(self) -> None:
         with pytest.raises(InvalidArgument, match="queues"):
             QueueExporter([])

@@ -19,6 +19,7 @@ import pytest
 from pychasqui import (
     App,
     Crew,
+    DecodeError,
     InvalidArgument,
     Job,
     JobFailed,
@@ -108,6 +109,22 @@ class TestRunning:
             assert results == (Receipt(3, now), "/a/2/shrink")
             assert crew.queue_names == [queue_name]
             assert crew.is_running
+
+    async def test_a_result_of_another_type_than_the_annotated_one_is_refused(self, app: App, queue_name: str) -> None:
+        @app.task(queue=queue_name)
+        async def count(value: Any) -> int:
+            return value
+
+        @app.task(queue=queue_name)
+        async def weigh(value: Any) -> float:
+            return value
+
+        async with app.worker():
+            whole, weight, text = await app.enqueue_all([count.bind(True), weigh.bind(2), count.bind("2")])
+            assert await whole.result() is True
+            assert isinstance(await weight.result(), float)
+            with pytest.raises(DecodeError, match="Expected `int`, got `str`"):
+                await text.result()
 
     async def test_a_job_without_data_is_a_call_without_arguments(self, app: App, queue_name: str) -> None:
         @app.task(queue=queue_name)

@@ -321,6 +321,13 @@ class TestEnds:
 
 
 class TestTrouble:
+    async def test_a_wrong_url_in_the_environment_does_not_concern_a_queue_that_has_one(
+        self, queue: Queue, redis_url: str, queue_name: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("CHASQUI_REDIS_URL", "http://elsewhere")
+        async with Worker(queue_name, echo, redis_url=redis_url, store_results=True):
+            assert await (await queue.add("echo", 1)).wait_for_result() == 1
+
     async def test_events_that_are_not_written_are_made_up_for_by_a_second_look(
         self, queue: Queue, redis_url: str, queue_name: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:

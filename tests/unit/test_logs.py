@@ -194,6 +194,16 @@ class TestJson:
         while deep:  # else its end recurses, too
             deep = deep.pop()  # type: ignore[assignment]
 
+    def test_an_argument_that_has_no_text_or_does_not_fit_makes_a_line(self) -> None:
+        class Silent:
+            def __str__(self) -> str:
+                raise RuntimeError
+
+        for text, argument in (("to %s", Silent()), ("to %d", "nobody"), ("to %s %s", 1)):
+            record = logging.LogRecord("shop", logging.INFO, "", 0, text, (argument,), None)
+            line = json.loads(logs.JsonFormatter().format(record))
+            assert line["event"] == f"{text} (its arguments cannot be formatted)"
+
     def test_a_line_is_bounded_and_keeps_what_matters(self) -> None:
         more: dict[str, object] = {f"more{number}": "\U0001f600" * 100_000 for number in range(50)}
         line = logs.JsonFormatter().format(

@@ -132,3 +132,15 @@ def test_a_sink_that_raises_is_logged_once_with_its_traceback_and_then_counted(
     assert caplog.records[0].exc_info is not None
     assert "10 times" in caplog.records[1].getMessage()
     assert sinks.refused == 12
+
+
+@pytest.mark.parametrize("error", (KeyboardInterrupt, SystemExit))
+def test_an_interrupt_during_the_call_of_a_sink_is_no_error_of_the_sink(error: type[BaseException]) -> None:
+    class Interrupted:
+        def job_outcome(self, outcome: JobOutcome) -> None:
+            raise error  # as the handler of a signal does
+
+    sinks = GuardedSinks([Interrupted()])
+    with pytest.raises(error):
+        sinks.record(JobOutcome("ok", 1, 1))
+    assert sinks.refused == 0

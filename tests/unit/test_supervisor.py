@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pychasqui._supervisor.child import describe_exit, make_child_environment
+from pychasqui._supervisor.child import ChildProcess, describe_exit, make_child_environment
 from pychasqui._supervisor.memory import LONGEST_WAIT_S, MemoryLimit
 from pychasqui._supervisor.messages import (
     Alive,
@@ -22,6 +22,7 @@ from pychasqui._supervisor.messages import (
     encode_message,
 )
 from pychasqui._supervisor.slot import next_restart_pause_s
+from pychasqui._supervisor.supervisor import ProcessSupervisor, SupervisorOptions
 from pychasqui._supervisor.systemd import Systemd
 from pychasqui._supervisor.worker_process import JobCounter
 from pychasqui.errors import DecodeError
@@ -43,6 +44,24 @@ class TestPauses:
 
     def test_a_process_that_has_worked_for_long_is_started_again_at_once(self) -> None:
         assert next_restart_pause_s(10.0, 3600.0) == 0.0
+
+
+class TestSuccessors:
+    async def test_a_successor_that_a_stop_keeps_from_starting_is_no_error(
+        self, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        options = SupervisorOptions(processes=1, shutdown_timeout_s=1.0, hang_timeout_s=None)
+        supervisor = ProcessSupervisor(["/nowhere/at/all"], options)  # the system refuses to start it
+        old = ChildProcess(lambda *_: None, lambda _: None)
+        await old.start(["sleep", "60"], os.environ, folder=tmp_path, serves_pages=False)
+        (slot,) = supervisor._slots
+        slot.current = old
+        supervisor._signals.stop.set()
+        assert not await slot.replace()
+        assert "no process can be started now" in caplog.text
+        assert "before it has started" not in caplog.text
+        old.kill()
+        await old.wait()
 
 
 class TestMessages:

@@ -259,6 +259,11 @@ class TestApp:
         with pytest.raises(InvalidType, match="a str, not int"):
             App(6379)  # type: ignore[arg-type]
 
+    def test_a_name_with_a_slash_is_refused(self) -> None:
+        """The schedules of an app "shop/eu" would begin as those of an app "shop", which would remove them."""
+        with pytest.raises(InvalidArgument, match="'shop/eu', must not contain a slash"):
+            App(name="shop/eu")
+
     async def test_an_app_without_tasks_runs_nothing(self, app: App) -> None:
         with pytest.raises(InvalidArgument, match="the app has no tasks"):
             await app.worker().run()

@@ -233,6 +233,15 @@ class TestRecordedQueue:
             await queue.add("a", dely=3)  # type: ignore[call-arg]
         assert queue.recorded == []
 
+    async def test_progress_and_lines_are_answered_as_by_a_queue(self) -> None:
+        queue = RecordedQueue("mail")
+        job = await queue.add("send")
+        queue.recorded[0].log.extend(["a", "b", "c"])
+        assert await queue.get_job_logs(job.id, limit=2) == ["b", "c"]
+        assert (await queue.get_job_progress("nobody"), await queue.get_job_logs("nobody")) == (None, [])
+        with pytest.raises(InvalidArgument, match="limit"):
+            await queue.get_job_logs(job.id, limit=0)
+
     async def test_a_method_that_needs_a_server_is_refused(self) -> None:
         queue = RecordedQueue("mail")
         for call in (queue.counts, queue.pause, queue.dlq.page):
@@ -343,8 +352,10 @@ class TestStopping:
             handle = await quote.with_options(expires_in=timedelta(hours=1)).enqueue()
             await jobs.advance(timedelta(hours=3))
             assert [(one.reason, type(one.error)) for one in jobs.dead] == [("expired", JobExpired)]
-            with pytest.raises(JobExpired):
+            with pytest.raises(JobExpired) as caught:
                 await handle.result()
+            error = caught.value
+            assert (error.reason, error.attempts, error.error_type, error.error) == ("expired", 1, "", "")
 
     async def test_a_job_that_has_not_run_is_cancelled(self) -> None:
         app = App("redis://no-server.invalid")

@@ -42,18 +42,28 @@ def decide_retry_or_dead(
 
     `snoozes` is how often the job was put back by Snooze before.
     """
-    if failure.is_unrecoverable:
-        return Dead("unrecoverable")
-    if failure.snooze_limit is not None and failure.delay_ms is not None:
-        is_over = snoozes >= failure.snooze_limit
-        return Dead("retries_exhausted") if is_over else Retry(failure.delay_ms, uses_up_attempt=False)
-    if job.attempt + 1 >= max_attempts_of(job, max_attempts):
-        return Dead("retries_exhausted")
+    reason = find_reason_of_death(failure, job.attempt, max_attempts_of(job, max_attempts), snoozes)
+    if reason is not None:
+        return Dead(reason)
     if failure.delay_ms is not None:
-        return Retry(failure.delay_ms)
+        return Retry(failure.delay_ms, uses_up_attempt=failure.snooze_limit is None)
     backoff = job.retry.backoff if job.retry is not None else None
     delay_ms = retry_delay_ms(policy, backoff, job.attempt, jitter)
     return Retry(min(delay_ms, 1000 * LONGEST_DELAY_S))  # Lua adds it to a time, exactly up to 2**53
+
+
+def find_reason_of_death(failure: Failure, attempt: int, max_attempts: int, snoozes: int) -> str | None:
+    """Returns why no run follows a run that failed; None if one follows.
+
+    `attempt` and `snoozes` are those of the run: how many runs failed before it, and how often Snooze put the job back.
+    """
+    if failure.is_unrecoverable:
+        return "unrecoverable"
+    if failure.snooze_limit is not None and failure.delay_ms is not None:
+        is_over = snoozes >= failure.snooze_limit
+    else:
+        is_over = attempt + 1 >= max_attempts
+    return "retries_exhausted" if is_over else None
 
 
 def max_attempts_of(job: Delivery, default: int) -> int:

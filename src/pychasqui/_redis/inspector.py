@@ -117,10 +117,15 @@ class InspectorBroker:
             entries.update((entry[0], entry) for entry in read_range(page))
         return entries
 
-    async def read_delivered_entries(self, count: int) -> list[Entry]:
-        """Returns the first entries that workers have been given. The stream does not have those that are done."""
-        last = await self._read_last_delivered_id()
-        return read_range(await self._call("XRANGE", self._keys.stream, "-", last, "COUNT", count))
+    async def read_delivered_entries(self, count: int, after: str = "") -> list[Entry]:
+        """Returns entries that workers have been given, behind the entry `after`.
+
+        The stream does not have those that are done.
+        """
+        if read_entry_id(after) == LAST_ID:
+            return []
+        start, last = f"({after}" if after else "-", await self._read_last_delivered_id()
+        return read_range(await self._call("XRANGE", self._keys.stream, start, last, "COUNT", count))
 
     async def read_delayed_page(self, from_ms: int | None, offset: int, count: int) -> list[tuple[bytes, float]]:
         """Returns members with their due times, from that time on, without the first `offset` of them."""

@@ -60,13 +60,17 @@ class ChildProcess:
         own_end, its_end = socket.socketpair()
         with its_end:
             variable = {VARIABLE: f"{its_end.fileno()}:{int(serves_pages)}:{folder}"}
-            self._process = await asyncio.create_subprocess_exec(
-                *command,
-                env={**environment, **variable},
-                stdin=asyncio.subprocess.DEVNULL,  # the terminal stops a process of another group that reads from it
-                pass_fds=(its_end.fileno(),),
-                process_group=0,
-            )
+            try:
+                self._process = await asyncio.create_subprocess_exec(
+                    *command,
+                    env={**environment, **variable},
+                    stdin=asyncio.subprocess.DEVNULL,  # the terminal stops one of another group that reads from it
+                    pass_fds=(its_end.fileno(),),
+                    process_group=0,
+                )
+            except BaseException:
+                own_end.close()
+                raise
         self.pid = self._process.pid
         self.last_message_at = clock.monotonic()
         reader, writer = await asyncio.open_connection(sock=own_end, limit=MAX_LINE_BYTES)

@@ -23,10 +23,10 @@ SEND_TIMEOUT_S = 1.0
 
 
 class SupervisorLink:
-    """find() -> watch() sends signs of life and notices the supervisor's end -> call_at_supervisor_end() sets what is
-    called then.
+    """find() -> start_watching() sends signs of life and notices the supervisor's end -> call_at_supervisor_end() sets
+    what is called then.
 
-    The thread of watch() does not need the event loop: a handler may block that for as long as it likes.
+    The thread of start_watching() does not need the event loop: a handler may block that for as long as it likes.
     """
 
     def __init__(self, own_end: socket.socket, *, folder: Path, serves_pages: bool) -> None:
@@ -50,7 +50,7 @@ class SupervisorLink:
         return cls(own_end, folder=Path(folder), serves_pages=serves_pages == "1")
 
     def send(self, message: Message) -> None:
-        """A supervisor that has ended gets nothing, and the thread of watch() notices that."""
+        """A supervisor that has ended gets nothing, and the thread of start_watching() notices that."""
         with self._sending, contextlib.suppress(OSError):
             self._socket.sendall(encode_message(message))
 

@@ -120,6 +120,7 @@ class ProcessSupervisor:
         while not await self._try_to_start(child):
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._signals.stop.wait(), START_AGAIN_S)
+                child.stop()
                 return child
         log.info("process %d starts", child.pid)
         if self._signals.stop.is_set():

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, TypedDict
 
-from .._core.checks import check_queue_name
+from .._core.checks import check_queue_name, check_text
 from .._core.retry_options import RetryPolicy
 from .._redis.credentials import CredentialProvider
 from ..errors import InvalidArgument, InvalidType
@@ -77,6 +77,14 @@ def check_app_url(redis_url: Any) -> str | None:
         "the first argument of App is the URL of Redis, as in App('redis://localhost:6379'), and this is none; "
         "a name is given as App(name=...)"
     )
+
+
+def check_app_name(name: Any) -> str:
+    """Refuses a slash: the schedules of an app are those whose keys begin with its name and a slash."""
+    checked = check_text("name", name)
+    if "/" in checked:
+        raise InvalidArgument(f"name is {checked!r:.100}, must not contain a slash: keys of schedules begin with it")
+    return checked
 
 
 def check_queue_options(queues: Mapping[str, Any], defaults: Any) -> AppQueueOptions:

@@ -116,10 +116,15 @@ class TaskDefinition:
             raise InvalidData(f"{before}; after its upgrade: {error}") from None
 
     def read_result(self, result: Any) -> Any:
-        """The result as the type that the function is annotated to return; raises msgspec.ValidationError."""
+        """The result as the type that the function is annotated to return, but for None, which says nothing about it.
+
+        Raises msgspec.ValidationError, or DataMismatchError if the annotation mentions pydantic.
+        """
         returns = self.signature.returns
-        if returns in SCALARS or returns is Any or returns is object:
+        if returns is Any or returns is object or returns is NOTHING:
             return result
+        if isinstance(returns, type) and returns in SCALARS and isinstance(result, returns):
+            return result  # also a bool for an int
         return self._result_reader(result)
 
     @cached_property

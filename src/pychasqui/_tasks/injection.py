@@ -77,7 +77,7 @@ class InjectionPlan:
         return SingleGeneratorPlan(partial(provider, **given) if given else provider, is_async, name, self.constants)
 
     async def open_dependencies(self, opened: list[Any]) -> dict[str, Any]:
-        """Makes the values by parameter; `opened` gets what close() has to end."""
+        """Makes the values by parameter; `opened` gets what close_dependencies() has to end."""
         values: dict[Provider, Any] = dict(self._constants)
         for provider, needs in self._provisions:
             given = provider(**{name: values[needed] for name, needed in needs.items()})

@@ -69,7 +69,6 @@ class Portal:
         self._start_is_due = False  # the loop is about to look into the inbox
         self._holders: set[Closable] = set()
         self._paused_at = 0.0
-        self._is_forking = False
 
     def call(
         self, make_coroutine: Callable[[], Coroutine[Any, Any, T]], holder: Closable, *, needs_task: bool = True
@@ -278,12 +277,10 @@ class Portal:
 
     def before_fork(self) -> None:
         self._lock.acquire()
-        self._is_forking = True
         if not self._calls:
             self._close_holders_and_loop()
 
     def after_fork_in_parent(self) -> None:
-        self._is_forking = False
         self._lock.release()
 
     def after_fork_in_child(self) -> None:

@@ -77,7 +77,7 @@ class PydanticReader:
         self._adapter = _make_type_adapter(annotations, required)
 
     def read(self, data: Any) -> dict[str, Any]:
-        """Raises DataMisfit."""
+        """Raises DataMismatchError."""
         from pydantic import ValidationError
 
         try:

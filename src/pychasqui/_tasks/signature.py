@@ -90,7 +90,7 @@ def _refuse_argument_name(task_name: str, parameters: Parameters, name: str) -> 
 
 
 class Signature:
-    """pack() makes the data of a call, read() the arguments of a run."""
+    """pack_arguments() makes the data of a call, read() the arguments of a run."""
 
     def __init__(self, task_name: str, function: Callable[..., Any], parameters: Parameters) -> None:
         self._task_name = task_name
@@ -142,7 +142,7 @@ class Signature:
         return InvalidArgument(f"{self._task_name}: {misfit.describe_for_caller()}")
 
     def pack_arguments_by_name(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """pack() for values by name, those of positional-only parameters too; also checks that they can be encoded."""
+        """Returns the data of values by name, also of positional-only parameters; refuses what cannot be encoded."""
         check_argument_names(self._task_name, self._parameters, given)
         data = self._to_wire(dict(given))
         try:
@@ -165,7 +165,7 @@ class Signature:
             data.update(kwargs)
         return data
 
-    def _refuse_keyword_argument(self, name: str, is_there: bool) -> None:
+    def _refuse_keyword_argument(self, name: str, is_there: bool) -> NoReturn:
         if name not in self.names:
             _refuse_argument_name(self._task_name, self._parameters, name)
         elif name in self._positional_only:

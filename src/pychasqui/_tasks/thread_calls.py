@@ -15,6 +15,9 @@ from contextvars import copy_context
 from typing import Any
 
 from .._worker.threads import Threads
+from ..errors import Closed
+
+CLOSED = "the threads for plain functions are closed"
 
 
 class ThreadCalls:
@@ -24,9 +27,12 @@ class ThreadCalls:
         self._inbox: deque[_ThreadCall] = deque()
         self._ended: deque[_ThreadCall] = deque()
         self._delivery_is_due = False
+        self._is_closed = False
         self._threads = Threads(count, run_jobs=self._run_waiting_calls, has_job=lambda: bool(self._inbox))
 
     async def run(self, function: Callable[[], Any]) -> Any:
+        if self._is_closed:
+            raise Closed(CLOSED)
         call = _ThreadCall(function, asyncio.get_running_loop())
         self._inbox.append(call)
         if not self._threads.is_waking:
@@ -43,8 +49,12 @@ class ThreadCalls:
         return call.result
 
     def close(self) -> None:
-        """Starts nothing more. Functions that run go on."""
+        """Starts nothing more: calls that wait for a thread raise Closed. Functions that run go on."""
+        self._is_closed = True
         self._threads.close()
+        with suppress(IndexError):
+            while True:  # a thread may take the next call meanwhile
+                self._inbox.popleft().refuse(Closed(CLOSED))
 
     def _run_waiting_calls(self, _thread_number: int) -> None:
         """Runs in a thread."""
@@ -95,6 +105,11 @@ class _ThreadCall:
         except BaseException as error:  # noqa: BLE001  a function may raise anything
             self.error = error
         return True
+
+    def refuse(self, error: BaseException) -> None:
+        """Has the caller raise this error. Only for a call that no thread has taken."""
+        self.error = error
+        self.wake_caller()
 
     async def wait(self) -> None:
         """Waits for the function, however often it is cancelled, unless the function has not begun."""

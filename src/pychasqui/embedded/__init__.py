@@ -41,10 +41,6 @@ LONGEST_SOCKET_PATH = 100  # bytes; the system's own limit is 103 on macOS and 1
 INHERITED = ("LANG", "LC_ALL", "LC_CTYPE", "LD_LIBRARY_PATH", "PATH", "TZ")  # variables that a server may need to run
 
 
-def is_embedded(url: str) -> bool:
-    return url.startswith(SCHEME)
-
-
 @dataclass(eq=False)
 class EmbeddedServer:
     """This process's use of a folder's server, from join() to leave()."""

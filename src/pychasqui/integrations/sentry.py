@@ -18,6 +18,7 @@ from sentry_sdk.crons import capture_checkin
 from sentry_sdk.utils import event_from_exception
 
 from .._core.failure import Failure, read_failure
+from .._core.outcome import find_reason_of_death
 from .._tasks.definition import TaskDefinition
 from .._tasks.lifespan import Call
 from .._tasks.schedules import Schedule
@@ -44,7 +45,7 @@ def report_to_sentry(app: App, *, every_failure: bool = False, monitors: bool = 
 
 
 class SentryReporter:
-    """surround(job, call) is the middleware."""
+    """run_in_scope(job, run_task) is the middleware."""
 
     def __init__(self, app: App, *, reports_every_failure: bool, has_monitors: bool) -> None:
         self._app = app
@@ -89,11 +90,11 @@ class SentryReporter:
 
     def _is_last_run(self, job: Job, failure: Failure, definition: TaskDefinition) -> bool:
         """Whether no run follows. The attempts of one call, by with_options(), are not known here."""
-        if failure.is_unrecoverable or (failure.delay_ms is None and isinstance(failure.error, definition.give_up_on)):
+        if failure.delay_ms is None and isinstance(failure.error, definition.give_up_on):
             return True
         own = self._app.worker_options(definition.queue).get("max_attempts")
         attempts = definition.options.get("attempts") or find_setting("max_attempts", own).value
-        return failure.snooze_limit is None and job.attempt + 1 >= attempts
+        return find_reason_of_death(failure, job.attempt, attempts, job.snoozes) is not None
 
     def _find_definition(self, job_name: str) -> TaskDefinition:
         tasks = self._app.tasks

@@ -90,9 +90,10 @@ class RecordedQueue(Queue):
         """Returns the result of a job that has run; raises at once where a server would let it wait."""
         job = self._find_job(job_id)
         if job.state == "dead":
-            error_type = type(job.error).__name__
-            kind = JobExpired if job.reason == EXPIRED else JobFailed
-            raise kind(job_id, reason=job.reason, error_type=error_type, error=str(job.error), attempts=job.attempt + 1)
+            if job.reason == EXPIRED:  # it has not run
+                raise JobExpired(job_id, reason=EXPIRED, error_type="", error="", attempts=job.attempt)
+            kind, error, runs = type(job.error).__name__, str(job.error), job.attempt + 1
+            raise JobFailed(job_id, reason=job.reason, error_type=kind, error=error, attempts=runs)
         if job.state == "cancelled":
             raise JobCancelled(f"job {job_id[:100]!r} was cancelled")
         if job.state != "done":
@@ -100,10 +101,13 @@ class RecordedQueue(Queue):
         return job.result
 
     async def get_job_progress(self, job_id: str) -> int | None:
-        return self._find_job(job_id).progress
+        job = self._recorder.find(self.name, checks.check_job_id(job_id))
+        return None if job is None else job.progress
 
     async def get_job_logs(self, job_id: str, *, limit: int = 100) -> list[str]:
-        return self._find_job(job_id).log[-limit:]
+        job = self._recorder.find(self.name, checks.check_job_id(job_id))
+        lines = checks.check_int("limit", limit, 1)
+        return [] if job is None else job.log[-lines:]
 
     async def close(self) -> None:
         """Does nothing: it may be used after the code under test has closed it."""

@@ -11,7 +11,7 @@ from typing import Any
 from django.db import connection
 from django.db.backends.signals import connection_created
 
-from pychasqui import RetryLater, UnrecoverableError, current_job
+from pychasqui import RetryLater, Snooze, UnrecoverableError, current_job
 from pychasqui.integrations.django.framework import signals, tasks
 
 task = tasks.task
@@ -67,6 +67,22 @@ def come_back() -> int:
     if current_job().attempt == 0:
         raise RetryLater(0.02)
     return current_job().attempt
+
+
+@task
+def put_off() -> None:
+    raise Snooze(0.02, limit=1)
+
+
+class Hopeless(UnrecoverableError):
+    """No other run would help."""
+
+
+@task
+def log_much() -> None:
+    for number in range(1050):
+        current_job().log(str(number))
+    raise Hopeless
 
 
 @task

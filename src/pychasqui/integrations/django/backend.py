@@ -40,7 +40,7 @@ from .task_results import (
     split_result_id,
 )
 
-LOG_LINES = 1000
+LOG_LINES = 1000  # one call reads; a log may have more, because Redis trims it about there
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,7 +179,11 @@ async def _read_status_and_history(queue: Queue, job_id: str) -> tuple[JobStatus
 
 async def read_job_history(queue: Queue, job_id: str) -> RunHistory:
     """Reads what the runs of a job have logged."""
-    return read_history(line.text for line in await queue.read_job_log(job_id, limit=LOG_LINES))
+    lines = page = await queue.read_job_log(job_id, limit=LOG_LINES)
+    while len(page) == LOG_LINES:
+        page = await queue.read_job_log(job_id, after=page[-1].id, limit=LOG_LINES)
+        lines = lines + page
+    return read_history(line.text for line in lines)
 
 
 def _make_aware(moment: datetime) -> datetime:

@@ -20,7 +20,7 @@ def make_result_id(queue_name: str, job_id: str) -> str:
 
 
 def split_result_id(given: str) -> tuple[str, str]:
-    """The queue's name and the job's id; "" for both if this is no id of a result."""
+    """The queue's name and the job's id, which is "" if this is no id of a result."""
     queue_name, _, job_id = given.rpartition(":")
     return queue_name, job_id if queue_name else ""
 

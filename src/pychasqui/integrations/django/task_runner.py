@@ -17,6 +17,7 @@ from asgiref.sync import sync_to_async
 from django.db import close_old_connections
 
 from ..._core.failure import read_failure
+from ..._core.outcome import find_reason_of_death
 from ..._tasks.current import running_job
 from ..._tasks.dispatch import make_unknown_task_error
 from ..._tasks.thread_calls import ThreadCalls
@@ -75,7 +76,7 @@ class TaskRunner:
         if call is None:
             raise InvalidData(f"task {job.name!r}: its data is not of the form args, kwargs")
         running_job.set(job)
-        history = await self._read_history(job.id) if job.attempt else RunHistory()
+        history = await self._read_history(job.id) if job.attempt or job.snoozes else RunHistory()
         task = task.using(queue_name=self._queue_name, backend=self._backend.alias)
         result = make_unstarted_result(task, make_result_id(self._queue_name, job.id), *call)
         own = job.data.get("attempts")
@@ -149,8 +150,7 @@ class TaskRun:
 
     def fail(self, error: BaseException) -> None:
         failure = read_failure(error)
-        is_counted = failure.snooze_limit is None
-        is_last = failure.is_unrecoverable or (is_counted and self._job.attempt + 1 >= self._attempts)
+        is_last = find_reason_of_death(failure, self._job.attempt, self._attempts, self._job.snoozes) is not None
         if is_last or failure.delay_ms is None:  # else the task has asked to run later, which is no error
             kind = type(error)
             raised = RunError(f"{kind.__module__}.{kind.__qualname__}", failure.traceback())

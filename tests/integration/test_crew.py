@@ -1,0 +1,96 @@
+"""The workers of a crew start together and end together, whatever ends the first of them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from pychasqui import Crew, InvalidArgument, Worker
+from tests.support.waiting import eventually
+
+AWAY = "unix:///nowhere/at/all.sock"
+
+
+async def handle(job: object) -> None: ...
+
+
+def make_crew(*redis_urls: str, queue_name: str = "crew") -> Crew:
+    """A crew with a worker for each of these URLs."""
+
+    @asynccontextmanager
+    async def open_workers() -> AsyncIterator[list[Worker]]:
+        yield [Worker(f"{queue_name}-{number}", handle, redis_url=url) for number, url in enumerate(redis_urls)]
+
+    return Crew(open_workers)
+
+
+async def start_running(crew: Crew, *, handle_signals: bool = False) -> asyncio.Task[None]:
+    """Runs it until all its workers are under way."""
+    running = asyncio.create_task(crew.run(handle_signals=handle_signals))
+    await eventually(lambda: crew.workers and all(worker.is_running for worker in crew.workers))
+    return running
+
+
+async def test_a_crew_that_waits_for_redis_can_be_closed() -> None:
+    crew = make_crew(AWAY, AWAY)
+    running = await start_running(crew)
+    await asyncio.wait_for(crew.close(), 10)
+    await running
+
+
+async def test_a_crew_that_waits_for_redis_can_be_cancelled() -> None:
+    running = await start_running(make_crew(AWAY, AWAY))
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.wait_for(running, 10)
+
+
+async def test_the_error_of_a_later_worker_ends_a_crew_that_waits_for_redis() -> None:
+    @asynccontextmanager
+    async def open_workers() -> AsyncIterator[list[Worker]]:
+        yield [Worker("crew-0", handle, redis_url=AWAY), BrokenWorker("crew-1", handle, redis_url=AWAY)]
+
+    with pytest.raises(LookupError, match="broken"):
+        await asyncio.wait_for(Crew(open_workers).run(), 10)
+
+
+class BrokenWorker(Worker):
+    """A worker that ends by an error as soon as it begins."""
+
+    async def _run_until_stopped(self) -> None:
+        raise LookupError("broken")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals")
+class TestSignals:
+    async def test_a_signal_during_the_start_is_a_clean_end(self) -> None:
+        running = await start_running(make_crew(AWAY, AWAY), handle_signals=True)
+        os.kill(os.getpid(), signal.SIGTERM)
+        await asyncio.wait_for(running, 10)
+
+    async def test_a_crew_that_runs_already_handles_signals_from_then_on(self, redis_url: str, queue_name: str) -> None:
+        before = signal.getsignal(signal.SIGTERM)
+        async with make_crew(redis_url, queue_name=queue_name) as crew:
+            running = asyncio.create_task(crew.run(handle_signals=True))
+            await eventually(lambda: signal.getsignal(signal.SIGTERM) != before)
+            os.kill(os.getpid(), signal.SIGTERM)
+            await asyncio.wait_for(running, 10)
+            assert not crew.is_running
+        assert signal.getsignal(signal.SIGTERM) == before
+
+    async def test_a_crew_that_runs_already_refuses_signals_outside_of_the_main_thread(self) -> None:
+        async def run_twice() -> None:
+            crew = make_crew(AWAY)
+            running = await start_running(crew)
+            with pytest.raises(InvalidArgument, match="main thread"):
+                await crew.run(handle_signals=True)
+            await crew.close()
+            await running
+
+        await asyncio.to_thread(asyncio.run, run_twice())
