@@ -14,8 +14,8 @@ from ._tasks.app_options import (
     QueueOptions,
     check_app_name,
     check_app_url,
-    check_queue_options,
-    queue_options,
+    check_queue_option_names,
+    select_options_for_queue_class,
     worker_options,
 )
 from ._tasks.crew_plan import AppParts, CrewPlan
@@ -81,7 +81,7 @@ class App:
         self._redis_url = check_app_url(redis_url)
         self._name = check_app_name(name)
         self._modules = tuple(modules)
-        self._queue_options = check_queue_options(queues or {}, defaults or {})
+        self._queue_options = check_queue_option_names(queues or {}, defaults or {})
         self._threads = checks.check_int("threads", threads, 1)
         self._tasks: dict[str, Task[..., Any]] = {}
         self._owners: dict[str, TaskDefinition] = {}  # by name and alias
@@ -279,7 +279,7 @@ class App:
         return SyncApp(self, self._loop_queues)
 
     def _make_queue(self, name: str) -> Queue:
-        return Queue(name, redis_url=self._redis_url, **queue_options(self._queue_options, name))
+        return Queue(name, redis_url=self._redis_url, **select_options_for_queue_class(self._queue_options, name))
 
     # Running --------------------------------------------------------------------------------------------------------
 
@@ -297,7 +297,7 @@ class App:
             threads=self._threads,
             queue_names=names,
         )
-        return Crew(plan.open_workers)
+        return Crew(plan.make_workers_and_reconcile_schedules)
 
     def load_parts(self) -> AppParts:
         """Imports the modules of the app, and returns what it has declared."""

@@ -13,7 +13,7 @@ from typing import Literal, cast
 
 from ._core.checks import check_job_id
 from ._core.defaults import EVENTS_MAX_LEN
-from ._core.ids import read_time_in_id
+from ._core.ids import read_ulid_time_ms
 from ._producer.session import QueueSession
 from ._redis.cancellations import CancelAnswer
 from .inspector import find_entry
@@ -41,12 +41,14 @@ class JobCanceller:
 
     async def _search_and_cancel(self, job_id: str) -> CancelAnswer:
         answer = await self._send_cancel(job_id)
-        id_time_ms = read_time_in_id(job_id)
+        id_time_ms = read_ulid_time_ms(job_id)
         for _ in range(SEARCHES):
             if answer.word != "unknown":
                 break
             entry_id, is_all_seen = await self._find_entry_id(job_id, id_time_ms)
-            answer = await self._send_cancel(job_id, entry_id, is_lost=id_time_ms is not None and not is_all_seen)
+            answer = await self._send_cancel(
+                job_id, entry_id, may_be_in_unread_entry=id_time_ms is not None and not is_all_seen
+            )
             if not entry_id and is_all_seen:  # else it has moved since it was found
                 break
         return answer
@@ -58,8 +60,12 @@ class JobCanceller:
         entry = find_entry(page, job_id)
         is_all_seen = len(page) < MAX_SEARCHED
         if entry is None and id_time_ms is not None and not is_all_seen:
-            entry = await finder.find_entry_added_at(lambda page: find_entry(page, job_id), id_time_ms)
+            entry = await finder.find_entry_added_around(lambda page: find_entry(page, job_id), id_time_ms)
         return "" if entry is None else entry[0].decode(), is_all_seen
 
-    async def _send_cancel(self, job_id: str, entry_id: str = "", *, is_lost: bool = False) -> CancelAnswer:
-        return await self._session().broker.cancel(job_id, entry_id, is_lost=is_lost, events_max_len=EVENTS_MAX_LEN)
+    async def _send_cancel(
+        self, job_id: str, entry_id: str = "", *, may_be_in_unread_entry: bool = False
+    ) -> CancelAnswer:
+        return await self._session().broker.cancel(
+            job_id, entry_id, may_be_in_unread_entry=may_be_in_unread_entry, events_max_len=EVENTS_MAX_LEN
+        )

@@ -47,7 +47,7 @@ class Crew:
         """Runs jobs until close(); see Worker.run(). If one worker ends by an error, the others end, too."""
         check_bool("handle_signals", handle_signals)
         was_begun = self._main is not None  # its workers then handle signals only if they were asked to
-        main = self._start(handle_signals)
+        main = self._start_main_unless_running(handle_signals)
         with caught_signals(self._on_signal) if handle_signals and was_begun else nullcontext():
             try:
                 await asyncio.shield(main)
@@ -62,7 +62,7 @@ class Crew:
             await asyncio.wait({self._main})
 
     async def __aenter__(self) -> Self:
-        main = self._start(handle_signals=False)
+        main = self._start_main_unless_running(handle_signals=False)
         assert self._started is not None
         await asyncio.wait({main, self._started}, return_when=asyncio.FIRST_COMPLETED)
         if main.done():
@@ -76,7 +76,7 @@ class Crew:
         if self._main is not None and error is None:
             self._main.result()
 
-    def _start(self, handle_signals: bool) -> asyncio.Task[None]:
+    def _start_main_unless_running(self, handle_signals: bool) -> asyncio.Task[None]:
         if self._main is None:
             if self._stop_wanted.is_set():
                 raise Closed("this crew is closed; app.worker() makes another")
@@ -94,9 +94,9 @@ class Crew:
 
     async def _run_until_stopped(self, handle_signals: bool) -> None:
         async with self.prepared():
-            await self._run_workers(handle_signals)
+            await self._run_workers_until_stop_or_first_end(handle_signals)
 
-    async def _run_workers(self, handle_signals: bool) -> None:
+    async def _run_workers_until_stop_or_first_end(self, handle_signals: bool) -> None:
         runs = [asyncio.ensure_future(worker.run(handle_signals=handle_signals)) for worker in self._workers]
         # An error of a start is an error of that worker's run as well.
         starts = asyncio.gather(*(worker.wait_until_started() for worker in self._workers), return_exceptions=True)

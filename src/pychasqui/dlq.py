@@ -75,7 +75,7 @@ class DeadLetters:
         async for entry in (
             self._read_entries_by_id(chosen, chosen.ids)
             if chosen.ids is not None
-            else self._read_matching_entries(chosen, after)
+            else self._read_entries_in_time_range(chosen, after)
         ):
             job = read_dead_letter(entry)
             if chosen.includes(job) and (not after or _parse_letter_id(job.dlq_id) > _parse_letter_id(after)):
@@ -88,7 +88,7 @@ class DeadLetters:
                 for entry in await self._broker().read_page(dlq_id, dlq_id, 1):
                     yield entry
 
-    async def _read_matching_entries(self, chosen: Filter, after: str) -> AsyncIterator[Entry]:
+    async def _read_entries_in_time_range(self, chosen: Filter, after: str) -> AsyncIterator[Entry]:
         first_ms, last_ms = _find_range_ms(chosen)
         start = f"({after}" if after and _parse_letter_id(after) > (first_ms, 0) else str(first_ms)
         # The end is fixed before the first page: a replay may produce new letters as fast as they are read.
@@ -152,7 +152,7 @@ class DeadLetters:
         max_moved = check_int("limit", limit, 0) if limit is not None else float("inf")
         async for job in self.search(**which):
             if moved + len(batch) >= max_moved:
-                moved, size = await self._replay_batch(batch, dry_run, moved, on_progress), 0
+                moved, size = await self._replay_and_clear_batch(batch, dry_run, moved, on_progress), 0
                 if moved >= max_moved:
                     break
             try:
@@ -161,15 +161,17 @@ class DeadLetters:
                 continue
             size += len(batch[-1][1])
             if len(batch) >= (PAGE if rate is None else 1) or size >= PAGE_BYTES:
-                moved, size = await self._replay_batch(batch, dry_run, moved, on_progress), 0
+                moved, size = await self._replay_and_clear_batch(batch, dry_run, moved, on_progress), 0
                 if rate is not None and not dry_run:
                     await asyncio.sleep(max(0.0, began + moved / rate - monotonic()))
-        return await self._replay_batch(batch, dry_run, moved, on_progress)
+        return await self._replay_and_clear_batch(batch, dry_run, moved, on_progress)
 
     async def replay_with(self, dlq_id: str, data: Any) -> bool:
         """Replays one job with other data; False if the letter does not exist."""
         async for job in self.search(ids=[dlq_id]):
-            return await self._replay_batch([(dlq_id, job.replayed(encode_data(data)), job.name.encode())]) == 1
+            return (
+                await self._replay_and_clear_batch([(dlq_id, job.replayed(encode_data(data)), job.name.encode())]) == 1
+            )
         return False
 
     async def remove(self, *, dry_run: bool = False, on_progress: OnProgress | None = None, **which: Any) -> int:
@@ -214,7 +216,7 @@ class DeadLetters:
             on_progress(removed)
         return removed
 
-    async def _replay_batch(
+    async def _replay_and_clear_batch(
         self,
         batch: list[tuple[str, bytes, bytes]],
         dry_run: bool = False,

@@ -46,7 +46,7 @@ class AclUser:
     @property
     def line(self) -> str:
         """The command that makes the user, or changes its rights, as redis-cli takes it. It changes no password."""
-        return " ".join(["ACL SETUSER", self.name, *map(_quote, self.rules)])
+        return " ".join(["ACL SETUSER", self.name, *map(_quote_for_redis_cli_if_needed, self.rules)])
 
 
 class Doctor(ServerSession):
@@ -89,14 +89,14 @@ class Doctor(ServerSession):
         """
         await self._broker.compare_clocks()  # makes the connection: the rights differ by what the server can do
         capabilities, names = self._broker.capabilities(), queue_names or (ANY,)
-        in_cluster, has_shards = self._broker.is_in_cluster, self._broker.has_shards
+        in_cluster, has_shards = self._broker.is_in_cluster, self._broker.has_shard_channels
         for name in names:
             check_queue_name(name)
         return [
             AclUser(
                 f"chasqui-{role.name}",
                 role.name,
-                tuple(make_acl_rules(role, names, capabilities, in_cluster=in_cluster, has_shards=has_shards)),
+                tuple(make_acl_rules(role, names, capabilities, in_cluster=in_cluster, has_shard_channels=has_shards)),
             )
             for role in ROLES
         ]
@@ -106,12 +106,12 @@ def _examine_version(broker: DoctorBroker) -> Iterator[Finding]:
     capabilities = broker.capabilities()
     lacks = [name for name, is_there in capabilities.items() if not is_there]
     if lacks:
-        text = f"{broker.server()}, without {', '.join(lacks)}"
+        text = f"{broker.server_name_and_version()}, without {', '.join(lacks)}"
         remedy = "nothing is lost by that; Redis 8.6 or newer has them all and is faster"
         yield Finding("server", "version", "note", text, remedy)
     else:
-        yield Finding("server", "version", "ok", f"{broker.server()}, with {', '.join(capabilities)}")
-    if vulnerability := broker.known_vulnerability():
+        yield Finding("server", "version", "ok", f"{broker.server_name_and_version()}, with {', '.join(capabilities)}")
+    if vulnerability := broker.describe_known_vulnerability():
         text, _, remedy = vulnerability.partition(": ")
         yield Finding("server", "vulnerability", "warning", text, remedy)
 
@@ -145,8 +145,8 @@ def _examine_eviction(info: dict[str, str]) -> Iterator[Finding]:
         yield Finding("server", "eviction", "problem", risks.eviction.partition(";")[0], remedy)
     else:
         yield Finding("server", "eviction", "ok", "maxmemory-policy is noeviction")
-    if _read_info_number(info, "evicted_keys"):
-        text = f"the server has evicted {_read_info_number(info, 'evicted_keys'):,} keys since its start"
+    if _read_info_number_or_zero(info, "evicted_keys"):
+        text = f"the server has evicted {_read_info_number_or_zero(info, 'evicted_keys'):,} keys since its start"
         yield Finding("server", "evicted", "warning", text, "jobs may be among them: set noeviction and more memory")
 
 
@@ -155,8 +155,8 @@ def _read_risks_of(info: dict[str, str]) -> Risks:
 
 
 def examine_memory(info: dict[str, str]) -> Iterator[Finding]:
-    used, bound = _read_info_number(info, "used_memory"), _read_info_number(info, "maxmemory")
-    of = bound or _read_info_number(info, "total_system_memory")
+    used, bound = _read_info_number_or_zero(info, "used_memory"), _read_info_number_or_zero(info, "maxmemory")
+    of = bound or _read_info_number_or_zero(info, "total_system_memory")
     share = used / of if of else 0.0
     text = f"{_format_bytes(used)} of {_format_bytes(of)} are used" + (
         "" if bound else ", which is all that the machine has"
@@ -169,7 +169,10 @@ def examine_memory(info: dict[str, str]) -> Iterator[Finding]:
 
 
 def _examine_clients(info: dict[str, str]) -> Iterator[Finding]:
-    clients, max_clients = _read_info_number(info, "connected_clients"), _read_info_number(info, "maxclients")
+    clients, max_clients = (
+        _read_info_number_or_zero(info, "connected_clients"),
+        _read_info_number_or_zero(info, "maxclients"),
+    )
     text = f"{clients:,} of {max_clients:,} connections are open"
     if max_clients and clients >= LARGE_SHARE * max_clients:
         yield Finding("server", "connections", "warning", text, "raise maxclients, or run fewer processes")
@@ -179,11 +182,11 @@ def _examine_clients(info: dict[str, str]) -> Iterator[Finding]:
 
 def examine_replicas(info: dict[str, str]) -> Iterator[Finding]:
     """A master without replicas is judged elsewhere, by its persistence."""
-    written = _read_info_number(info, "master_repl_offset")
+    written = _read_info_number_or_zero(info, "master_repl_offset")
     replicas = [_parse_replica_fields(info[f"slave{number}"]) for number in range(64) if f"slave{number}" in info]
     if not replicas:
         return
-    behind = [written - _read_info_number(each, "offset") for each in replicas if each.get("state") == "online"]
+    behind = [written - _read_info_number_or_zero(each, "offset") for each in replicas if each.get("state") == "online"]
     text = f"{len(behind)} of {len(replicas)} replicas are online, and {max(behind, default=0):,} bytes behind at most"
     if len(behind) < len(replicas) or max(behind) > MAX_REPLICA_LAG_BYTES:
         remedy = "look at the log of the replica that is behind: a failover to it loses jobs"
@@ -265,11 +268,11 @@ def _examine_consumers(subject: str, health: QueueHealth) -> Iterator[Finding]:
         yield Finding(subject, "workers", "ok", f"{len(health.leased):,} workers live, {len(official):,} official ones")
     if stuck:
         held = sum(one.pending for one in stuck)
-        text = f"{len(stuck)} unknown consumers hold {held:,} jobs: {_join_consumer_names(stuck)}"
+        text = f"{len(stuck)} unknown consumers hold {held:,} jobs: {_join_first_consumer_names(stuck)}"
         remedy = "if they are dead, a living worker takes their jobs over; start one if none lives"
         yield Finding(subject, "consumers", "warning", text, remedy)
     if gone:
-        names = _join_consumer_names(gone)
+        names = _join_first_consumer_names(gone)
         text = f"{len(gone)} unknown consumers have not been seen for an hour, and hold nothing: {names}"
         yield Finding(subject, "consumers", "note", text, "XGROUP DELCONSUMER removes them; they do no harm")
 
@@ -279,12 +282,12 @@ def _parse_replica_fields(text: str) -> dict[str, str]:
     return dict(pair.partition("=")[::2] for pair in text.split(","))
 
 
-def _join_consumer_names(consumers: Sequence[object]) -> str:
+def _join_first_consumer_names(consumers: Sequence[object]) -> str:
     shown = [printable(str(getattr(one, "name", "")), 60) for one in consumers[:3]]
     return ", ".join(shown) + (", ..." if len(consumers) > 3 else "")
 
 
-def _quote(word: str) -> str:
+def _quote_for_redis_cli_if_needed(word: str) -> str:
     """Quotes a word for redis-cli, if it must be quoted."""
     if not {'"', "'"} & set(word):
         return word
@@ -292,7 +295,7 @@ def _quote(word: str) -> str:
     return f'"{escaped}"'
 
 
-def _read_info_number(info: dict[str, str], name: str) -> int:
+def _read_info_number_or_zero(info: dict[str, str], name: str) -> int:
     value = info.get(name, "0")
     return int(value) if value.isdecimal() and len(value) < 20 else 0
 

@@ -217,7 +217,7 @@ class RetryLater(Exception):
     """Raised by a handler: run the job again after `delay`, in seconds or as a timedelta. It uses up an attempt."""
 
     def __init__(self, delay: float | timedelta, message: str = "") -> None:
-        seconds = _check_delay(delay)
+        seconds = _check_delay_s(delay)
         super().__init__(message or f"to be run again in {seconds:g} s")
         self.delay_ms = round(seconds * 1000)
 
@@ -229,7 +229,7 @@ class Snooze(Exception):
     """
 
     def __init__(self, delay: float | timedelta, limit: int = 100, message: str = "") -> None:
-        seconds = _check_delay(delay)
+        seconds = _check_delay_s(delay)
         if isinstance(limit, bool) or not isinstance(limit, int):
             raise InvalidType(f"limit must be an int, not {type(limit).__name__} {limit!r}"[:300])
         if not 0 <= limit <= MAX_SNOOZES:
@@ -249,7 +249,7 @@ class UnknownTask(Snooze):
         super().__init__(delay, UNKNOWN_TASK_LIMIT, message)
 
 
-def _check_delay(delay: float | timedelta) -> float:
+def _check_delay_s(delay: float | timedelta) -> float:
     seconds = delay.total_seconds() if isinstance(delay, timedelta) else delay
     if isinstance(seconds, bool) or not isinstance(seconds, (int, float)):
         raise InvalidType(f"delay must be seconds or a timedelta, not {type(delay).__name__} {delay!r}"[:300])

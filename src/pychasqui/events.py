@@ -70,7 +70,7 @@ class QueueEvents:
         # A blocked read holds its connection, so the timeout is the blocking time and two seconds more.
         keys = Keys(queue_name)
         broker = self._connector.make_broker(keys, timeout_s=self._block_ms / 1000 + 2.0)
-        self._use_broker(EventsBroker(broker, keys))
+        self._set_broker_and_reset_state(EventsBroker(broker, keys))
 
     def _set_what_is_read(
         self,
@@ -88,7 +88,7 @@ class QueueEvents:
         self._names = _check_filter("names", names)
         self._job_ids = _check_filter("job_ids", job_ids)
 
-    def _use_broker(self, broker: EventsBroker) -> None:
+    def _set_broker_and_reset_state(self, broker: EventsBroker) -> None:
         self._broker = broker
         self._inbox: deque[QueueEvent] = deque()
         self._callbacks: list[tuple[str | None, Callback]] = []
@@ -105,7 +105,7 @@ class QueueEvents:
         events = cls.__new__(cls)  # not by its constructor, which needs the URL of a server
         events._set_what_is_read(queue_name)
         events._connector = None
-        events._use_broker(broker)
+        events._set_broker_and_reset_state(broker)
         return events
 
     @property
@@ -136,7 +136,7 @@ class QueueEvents:
         async for event in self:
             for name, callback in self._callbacks:
                 if name is None or name == event.name:
-                    await _run_callback(callback, event)
+                    await _run_callback_and_log_error(callback, event)
 
     def __aiter__(self) -> Self:
         return self
@@ -147,7 +147,7 @@ class QueueEvents:
                 raise StopAsyncIteration
             # The read outlives a caller that is cancelled: the server answers it anyway, and the next caller awaits it.
             if self._reading is None or self._reading.done():
-                self._reading = asyncio.ensure_future(self._read_into_inbox())
+                self._reading = asyncio.ensure_future(self._read_into_inbox_or_pause())
             reading = self._reading
             await asyncio.wait({reading})
             if self._reading is reading:
@@ -169,7 +169,7 @@ class QueueEvents:
             self._reading.cancel()
         await self._broker.close()
         if self._connector is not None:
-            self._connector.leave_embedded_server()
+            self._connector.leave_embedded_server_and_stop_logging()
 
     async def __aenter__(self) -> Self:
         if self._is_closed:
@@ -187,7 +187,7 @@ class QueueEvents:
         if self._after == "$":
             self._after = await self._broker.read_newest_event_id()
 
-    async def _read_into_inbox(self) -> None:
+    async def _read_into_inbox_or_pause(self) -> None:
         """Reads events into the inbox; it may stay empty."""
         try:
             await self.start()
@@ -197,7 +197,7 @@ class QueueEvents:
             # both may be undone.
             if action_for(error) is ErrorAction.FATAL and not self._has_read and not self._outage.is_on:
                 raise
-            await asyncio.sleep(self._outage.pause_s_after(error))
+            await asyncio.sleep(self._outage.record_error_and_choose_pause_s(error))
             return
         self._outage.end()
         self._has_read = True
@@ -233,7 +233,7 @@ class QueueEvents:
         )
 
 
-async def _run_callback(callback: Callback, event: QueueEvent) -> None:
+async def _run_callback_and_log_error(callback: Callback, event: QueueEvent) -> None:
     try:
         answer = callback(event)
         if inspect.isawaitable(answer):

@@ -17,7 +17,7 @@ from typing import Self
 
 from ._core import checks, defaults
 from ._http.server import Answer, HttpServer, SharedPage
-from ._http.text_format import CONTENT_TYPE, Metric, make_printable_label_value, render
+from ._http.text_format import CONTENT_TYPE, Metric, make_short_printable_label_value, render
 from ._worker.signals import caught_signals
 from .errors import InvalidArgument, RedisTrouble
 from .queue import Queue
@@ -146,7 +146,7 @@ class Gauges:
         self._workers.set(len(workers), queue.name)
         self._repeatables.set(counts.repeatables, queue.name)
         for key, fires_ms in next_fires:
-            self._next_fires.set(fires_ms / 1000, queue.name, make_printable_label_value(key))
+            self._next_fires.set(fires_ms / 1000, queue.name, make_short_printable_label_value(key))
 
 
 async def _answer_healthz() -> Answer:

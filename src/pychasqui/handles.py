@@ -8,7 +8,7 @@ import msgspec
 
 from ._tasks.definition import TaskDefinition
 from ._tasks.loop_queues import LoopQueues
-from ._tasks.results import read_result
+from ._tasks.results import convert_stored_result
 from .cancellation import Cancellation
 
 R_co = TypeVar("R_co", covariant=True)
@@ -43,7 +43,7 @@ class JobHandle(msgspec.Struct, Generic[R_co], eq=False, gc=False):
         least one task is annotated to return something.
         """
         value = await self._find_queue(self._queue_name).wait_for_result(self.id, timeout=timeout)
-        result: R_co = read_result(self._definition, self.id, value)
+        result: R_co = convert_stored_result(self._definition, self.id, value)
         return result
 
     async def cancel(self) -> Cancellation:

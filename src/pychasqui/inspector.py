@@ -14,10 +14,10 @@ from ._redis.replies import Entry
 from ._wire.dead_letter import read_dead_letter
 from ._wire.entry import read_envelope_and_name
 from ._wire.envelope import decode_envelope
-from ._wire.lenient import read_entry_id, read_ms
+from ._wire.lenient import read_entry_id, read_time_ms_or_zero
 from ._wire.member import split_member
 from ._wire.msgpack import decode_data
-from ._wire.worker_record import WorkerInfo, decode_worker_record
+from ._wire.worker_record import WorkerInfo, read_worker_record_or_error
 from .errors import DecodeError, InvalidArgument
 
 __all__ = ["Counts", "Inspector", "JobView", "Page", "State", "WorkerInfo"]
@@ -93,8 +93,8 @@ class Inspector:
         jobs = [make_delayed_view(member, due) for member, due in members]
         if len(members) < limit:
             return Page(jobs, None)
-        last_ms = read_ms(members[-1][1])
-        of_last = sum(due >= 0 and read_ms(due) == last_ms for _, due in members)
+        last_ms = read_time_ms_or_zero(members[-1][1])
+        of_last = sum(due >= 0 and read_time_ms_or_zero(due) == last_ms for _, due in members)
         return Page(jobs, f"{last_ms}-{of_last + (seen if after and last_ms == due_ms else 0)}")
 
     async def get_job(self, job_id: str) -> JobView | None:
@@ -109,14 +109,14 @@ class Inspector:
             view := make_delayed_view(*found)
         ).id == job_id:
             return view
-        indexed = await broker.find_unique_entry(job_id)
+        indexed = await broker.find_entry_by_uniqueness_key(job_id)
         entry = None if indexed is None else find_entry([indexed], job_id)
         if entry is None:
             entry = find_entry(await broker.read_delivered_entries(MAX_SEARCHED), job_id)
         if entry is None:
             entry = find_entry(await broker.read_waiting_page("", MAX_SEARCHED), job_id)
         if entry is not None:
-            held = await broker.find_pending(entry[0])
+            held = await broker.find_holder_of_entry(entry[0])
             return (
                 make_entry_view("waiting", entry)
                 if held is None
@@ -127,7 +127,7 @@ class Inspector:
 
     async def describe_where_job_is(self, job_id: str) -> str:
         """Says in a sentence where a job is and how many workers live, for the error of a wait that timed out."""
-        view, alive = await self.get_job(job_id), await self._broker().count_living_workers()
+        view, alive = await self.get_job(job_id), await self._broker().count_living_consumers_of_group()
         if view is None:
             state = "is done, or was never added, or is not among the first thousand of its state"
         elif view.state == "waiting":
@@ -159,7 +159,10 @@ class Inspector:
 
     async def workers(self) -> list[WorkerInfo]:
         """Lists the living workers, as they describe themselves. One whose record cannot be read has an `error`."""
-        return [decode_worker_record(name, raw) for name, raw in await self._broker().read_worker_records()]
+        return [
+            read_worker_record_or_error(name, raw)
+            for name, raw in await self._broker().read_records_of_living_workers()
+        ]
 
     async def purge(self, state: State) -> int:
         """Removes the waiting or the delayed jobs for good, and returns how many."""
@@ -173,11 +176,11 @@ class Inspector:
 
     async def next_fires(self, limit: int) -> list[tuple[str, int]]:
         """Returns the keys of the repeatables that fire next, each with its time in ms since 1970."""
-        return await self._broker().next_fires(limit)
+        return await self._broker().read_repeatables_that_fire_next(limit)
 
     async def oldest_age_ms(self) -> int | None:
         """Returns how long the oldest job that is not done has been in the stream; None if there is none."""
-        found = await self._broker().find_oldest_entry()
+        found = await self._broker().find_oldest_entry_id_and_server_time()
         if found is None:
             return None
         entry_id, now_ms = found
@@ -228,8 +231,8 @@ def make_delayed_view(member: bytes, due: float) -> JobView:
     try:
         name, envelope = split_member(member)
     except DecodeError as error:
-        return JobView("delayed", None, due_ms=read_ms(due), error=str(error))
-    return _make_envelope_view("delayed", envelope, name, due_ms=read_ms(due))
+        return JobView("delayed", None, due_ms=read_time_ms_or_zero(due), error=str(error))
+    return _make_envelope_view("delayed", envelope, name, due_ms=read_time_ms_or_zero(due))
 
 
 def _make_envelope_view(state: str, raw: bytes, name: str, **more: Any) -> JobView:

@@ -62,27 +62,27 @@ class Job(msgspec.Struct, eq=False):
         done, total = _to_plain_number(done), _to_plain_number(total)
         percent = 100 if done >= total else int(100 * done / total)
         extras = ("done", f"{done:g}", "total", f"{total:g}") + (("note", to_plain_str(str(note))) if note else ())
-        sent: Awaitable[None] = self._find_reporter().progress(self._own_id, self._own_name, percent, extras)
+        sent: Awaitable[None] = self._get_reporter_or_raise().progress(self._own_id, self._own_name, percent, extras)
         return sent
 
     def log(self, line: str) -> Awaitable[None]:
         """Adds a line to the job's log, which Queue.get_job_logs() returns. Returns at once; may be awaited."""
-        sent: Awaitable[None] = self._find_reporter().log(self._own_id, to_plain_str(str(line)))
+        sent: Awaitable[None] = self._get_reporter_or_raise().log(self._own_id, to_plain_str(str(line)))
         return sent
 
     @property
     def is_cancelled(self) -> bool:
         """Whether this run is to stop: its time is over, or the job is cancelled. A handler in a thread looks at it."""
-        return self._reporter is not None and bool(self._reporter.stops.is_stopped(self._entry_id))
+        return self._reporter is not None and bool(self._reporter.stops.is_asked_to_stop(self._entry_id))
 
     def extend(self, span: float | timedelta) -> None:
         """Gives this run more time than its timeout, in seconds or as a timedelta. Without a timeout it does nothing.
 
         A run that is already to stop stays so.
         """
-        self._find_reporter().stops.extend_timeout(self._entry_id, check_timeout_s("span", span))
+        self._get_reporter_or_raise().stops.extend_timeout(self._entry_id, check_timeout_s("span", span))
 
-    def _find_reporter(self) -> Any:
+    def _get_reporter_or_raise(self) -> Any:
         if self._reporter is None or type(self._own_id) is not str or type(self._own_name) is not str:
             raise RuntimeError(
                 "only a handler can report progress and log lines and extend its time, on the job that it was given"

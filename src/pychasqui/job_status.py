@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ._core.checks import check_job_id
-from ._core.ids import read_time_in_id
+from ._core.ids import read_ulid_time_ms
 from ._producer.session import QueueSession
 from ._redis.inspector import Pending
 from ._redis.job_finder import MAX_CLOCK_LEAD_MS, count_entries_before, find_entry_in_pages
@@ -67,38 +67,44 @@ class JobStatusFinder:
 
     async def find(self, job_id: str) -> JobStatus:
         job_id = check_job_id(job_id)
-        id_time_ms = read_time_in_id(job_id)
+        id_time_ms = read_ulid_time_ms(job_id)
         member, indexed, stored, progress = await asyncio.gather(
             self._session().inspector.find_delayed_member(job_id),
-            self._session().inspector.find_unique_entry(job_id),
+            self._session().inspector.find_entry_by_uniqueness_key(job_id),
             self._session().results.read_results([job_id]),
             self._session().results.read_progress(job_id),
         )
         # An index or a uniqueness key may name the entry of another job if another program has written it.
         if member is not None and (view := make_delayed_view(*member)).id == job_id:
-            return _make_delayed_status(
+            return _make_delayed_or_retrying_status(
                 view, await self._read_job_events(job_id, id_time_ms) if view.attempt else [], progress
             )
         entry = None if indexed is None else find_entry([indexed], job_id)
         if entry is None and stored[0] is None and id_time_ms is not None:
             finder = self._session().job_finder
-            entry = await finder.find_entry_added_at(lambda page: find_entry(page, job_id), id_time_ms)
+            entry = await finder.find_entry_added_around(lambda page: find_entry(page, job_id), id_time_ms)
         if entry is None:
             events = await self._read_job_events(job_id, id_time_ms)
             if stored[0] is not None:
                 return _make_done_status(job_id, stored[0], events, id_time_ms)
             last = _find_last_state_event(events)
-            if last is not None and last.name == "dlq" and (letter := await self._find_letter(job_id, id_time_ms)):
+            if (
+                last is not None
+                and last.name == "dlq"
+                and (letter := await self._find_letter_among_newest_and_first(job_id, id_time_ms))
+            ):
                 return _make_dead_status(job_id, letter)
             if last is None or last.name not in ("completed", "cancelled"):
                 entry = await self._find_entry_at_stream_ends(job_id)
             if entry is None:
-                return await self._find_ended_job(job_id, events, id_time_ms)
+                return await self._find_status_outside_stream(job_id, events, id_time_ms)
         return await self._make_status_of_entry(job_id, entry, id_time_ms, progress)
 
-    async def _find_ended_job(self, job_id: str, events: list[QueueEvent], id_time_ms: int | None) -> JobStatus:
+    async def _find_status_outside_stream(
+        self, job_id: str, events: list[QueueEvent], id_time_ms: int | None
+    ) -> JobStatus:
         """What is known of a job that is neither delayed nor in the stream."""
-        if (letter := await self._find_letter(job_id, id_time_ms)) is not None:
+        if (letter := await self._find_letter_among_newest_and_first(job_id, id_time_ms)) is not None:
             return _make_dead_status(job_id, letter)
         # It may have moved while it was looked for: from the stream to its end, or back to the delayed jobs.
         member, stored, progress = await asyncio.gather(
@@ -109,16 +115,16 @@ class JobStatusFinder:
         if stored[0] is not None:
             return _make_done_status(job_id, stored[0], events, id_time_ms)
         if member is not None and (view := make_delayed_view(*member)).id == job_id:
-            return _make_delayed_status(view, events, progress)
+            return _make_delayed_or_retrying_status(view, events, progress)
         return _make_status_from_events(job_id, events, id_time_ms)
 
     async def _make_status_of_entry(
         self, job_id: str, entry: Entry, id_time_ms: int | None, progress: int | None
     ) -> JobStatus:
-        held = await self._session().inspector.find_pending(entry[0])
+        held = await self._session().inspector.find_holder_of_entry(entry[0])
         if held is not None:
             return _make_running_status(job_id, entry, held, await self._read_job_events(job_id, id_time_ms), progress)
-        ahead, is_exact = await self._count_jobs_ahead(entry)
+        ahead, is_exact = await self._count_or_estimate_jobs_ahead(entry)
         view = make_entry_view("waiting", entry)
         note = "" if is_exact else "the number of jobs ahead of it is an estimate"
         return JobStatus(
@@ -146,7 +152,7 @@ class JobStatusFinder:
             finder.read_entry_pages("+", MAX_SEARCHED, is_back=True), lambda page: find_entry(page, job_id)
         )
 
-    async def _find_letter(self, job_id: str, id_time_ms: int | None) -> Entry | None:
+    async def _find_letter_among_newest_and_first(self, job_id: str, id_time_ms: int | None) -> Entry | None:
         finder = self._session().job_finder
         start = "-" if id_time_ms is None else str(max(0, id_time_ms - MAX_CLOCK_LEAD_MS))
         newest = await find_entry_in_pages(
@@ -169,11 +175,11 @@ class JobStatusFinder:
                         found[event.event_id] = event
         return [found[event_id] for event_id in sorted(found, key=read_entry_id)]
 
-    async def _count_jobs_ahead(self, entry: Entry) -> tuple[int, bool]:
+    async def _count_or_estimate_jobs_ahead(self, entry: Entry) -> tuple[int, bool]:
         """How many jobs wait before this one: counted if it is near one of the ends, else estimated by its time."""
         inspector, finder = self._session().inspector, self._session().job_finder
         counts, first, newest = await asyncio.gather(
-            inspector.counts(), inspector.read_waiting_page("", 1), finder.read_last_entries(1)
+            inspector.counts(), inspector.read_waiting_page("", 1), finder.read_entries_newest_first(1)
         )
         if not first or not newest:  # it was read meanwhile
             return 0, True
@@ -213,12 +219,12 @@ def _find_last_state_event(events: list[QueueEvent]) -> QueueEvent | None:
     return _find_last_event(events, "completed", "cancelled", "dlq", "failed", RETRY_SCHEDULED, "active", "waiting")
 
 
-def _read_event_time(event: QueueEvent | None) -> int | None:
+def _read_event_time_ms(event: QueueEvent | None) -> int | None:
     ts = None if event is None else event.fields.get("ts")
     return ts if isinstance(ts, int) else None
 
 
-def _make_delayed_status(view: JobView, events: list[QueueEvent], progress: int | None) -> JobStatus:
+def _make_delayed_or_retrying_status(view: JobView, events: list[QueueEvent], progress: int | None) -> JobStatus:
     is_retry = view.attempt > 0
     failed = _find_last_event(events, "failed") if is_retry else None
     note = "" if failed or not is_retry else "its last error is not among the events that were read"
@@ -248,7 +254,7 @@ def _make_running_status(
         "running",
         **facts,
         worker=pending.consumer,
-        since_ms=_read_event_time(active) if is_seen else None,
+        since_ms=_read_event_time_ms(active) if is_seen else None,
         progress=progress,
         entry_id=view.entry_id,
         note=note,
@@ -283,9 +289,9 @@ def _make_done_status(job_id: str, raw: bytes, events: list[QueueEvent], id_time
         job_id,
         "done",
         name=end.job_name if end else "",
-        attempt=_read_event_attempt(end),
+        attempt=_read_event_attempt_or_zero(end),
         created_at_ms=id_time_ms,
-        since_ms=_read_event_time(end),
+        since_ms=_read_event_time_ms(end),
         result=result,
         has_result=not note,
         note=note,
@@ -302,9 +308,9 @@ def _make_status_from_events(job_id: str, events: list[QueueEvent], id_time_ms: 
         return JobStatus(job_id, "unknown", created_at_ms=id_time_ms, note=note)
     known: dict[str, Any] = {
         "name": last.job_name,
-        "attempt": _read_event_attempt(last),
+        "attempt": _read_event_attempt_or_zero(last),
         "created_at_ms": id_time_ms,
-        "since_ms": _read_event_time(last),
+        "since_ms": _read_event_time_ms(last),
     }
     if last.name == "dlq":
         end = read_job_end(last)
@@ -332,6 +338,6 @@ def _explain_missing_result(completed: QueueEvent) -> str:
     return "no result is stored; its official worker does not say whether it stores any"
 
 
-def _read_event_attempt(event: QueueEvent | None) -> int:
+def _read_event_attempt_or_zero(event: QueueEvent | None) -> int:
     attempt = None if event is None else event.fields.get("attempt")
     return attempt if isinstance(attempt, int) else 0

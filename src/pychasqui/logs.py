@@ -120,7 +120,7 @@ class JsonFormatter(logging.Formatter):
         for field, value in record.__dict__.items():
             if field not in _ORDINARY:
                 fields.setdefault(field, value)
-        return _join_json_line(fields)
+        return _join_fields_that_fit_as_json(fields)
 
     def _describe_error(self, record: logging.LogRecord) -> dict[str, str]:
         if not record.exc_info or record.exc_info[0] is None:
@@ -144,10 +144,10 @@ def _make_message(record: logging.LogRecord) -> str:
         return f"{_cut_text(record.msg)} (its arguments cannot be formatted)"
 
 
-def _join_json_line(fields: dict[str, Any]) -> str:
+def _join_fields_that_fit_as_json(fields: dict[str, Any]) -> str:
     members, chars, is_cut = list[str](), 0, False
     for field, value in fields.items():
-        member = f"{json.dumps(str(field)[:MAX_NAME_CHARS])}:{_to_json(value)}"
+        member = f"{json.dumps(str(field)[:MAX_NAME_CHARS])}:{_to_bounded_json(value)}"
         if chars + len(member) > MAX_LINE_CHARS:
             is_cut = True
             continue
@@ -158,7 +158,7 @@ def _join_json_line(fields: dict[str, Any]) -> str:
     return "{" + ",".join(members) + "}"
 
 
-def _to_json(value: Any) -> str:
+def _to_bounded_json(value: Any) -> str:
     """Returns JSON for any value; a value that JSON cannot hold, or that is too long, becomes text."""
     if isinstance(value, str):
         return json.dumps(value[:MAX_TEXT_CHARS])

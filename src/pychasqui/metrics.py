@@ -195,7 +195,7 @@ class GuardedSinks:
     def record(self, record: Record) -> None:
         """Passes one record to each sink that has a method for it."""
         for method in self._methods[type(record)]:
-            self._call_sink(method, record)
+            self._call_sink_and_count_error(method, record)
 
     def record_all(self, records: Sequence[Record]) -> None:
         for record in records:
@@ -204,22 +204,22 @@ class GuardedSinks:
     def jobs_done(self, jobs: list[Delivery]) -> None:
         """Records a batch of jobs that are done and acked."""
         for method in self._for_batches:
-            self._call_sink(method, jobs)
+            self._call_sink_and_count_error(method, jobs)
         if self._for_each_job:
             for job in jobs:
                 outcome = make_job_outcome(job, "ok")
                 for method in self._for_each_job:
-                    self._call_sink(method, outcome)
+                    self._call_sink_and_count_error(method, outcome)
 
-    def _call_sink(self, method: Callable[[Any], object], record: object) -> None:
+    def _call_sink_and_count_error(self, method: Callable[[Any], object], record: object) -> None:
         try:
             method(record)
-        except (KeyboardInterrupt, SystemExit):  # raised by the handler of a signal that has come meanwhile
+        except KeyboardInterrupt:  # Ctrl-C has come meanwhile
             raise
         except BaseException as error:  # noqa: BLE001  a sink is the user's, and may raise anything
-            self._count_and_log_error(error)
+            self._count_error_and_log_some(error)
 
-    def _count_and_log_error(self, error: BaseException) -> None:
+    def _count_error_and_log_some(self, error: BaseException) -> None:
         self.refused += 1
         if self.refused == 1:
             log.error("a metrics sink has raised; jobs go on, and further errors are only counted", exc_info=error)

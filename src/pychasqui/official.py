@@ -174,7 +174,7 @@ class Producer:
     async def get_result_bulk(self, ids: Iterable[str]) -> list[bytes | None]:
         """Returns the encoded result of each job; None where there is none."""
         wanted = checks.check_job_ids(ids)
-        return await self._queue._loop_session().results.read_results(wanted) if wanted else []
+        return await self._queue._get_or_open_loop_session().results.read_results(wanted) if wanted else []
 
 
 class Consumer:

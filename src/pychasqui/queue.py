@@ -101,24 +101,24 @@ class Queue(OfficialNames, CancelAndReschedule, PauseAndPurge):
     def _dead_letters(self) -> DeadLetters:
         from .dlq import DeadLetters
 
-        return DeadLetters(lambda: self._loop_session().dlq, self._remember_replay)
+        return DeadLetters(lambda: self._get_or_open_loop_session().dlq, self._remember_jobs_before_replay)
 
     @cached_property
     def _stored_repeatables(self) -> Repeatables:
         from .repeatables import Repeatables
 
-        return Repeatables(lambda: self._loop_session().repeatables)
+        return Repeatables(lambda: self._get_or_open_loop_session().repeatables)
 
     @cached_property
     def _inspector(self) -> Inspector:
         from .inspector import Inspector
 
-        return Inspector(lambda: self._loop_session().inspector)
+        return Inspector(lambda: self._get_or_open_loop_session().inspector)
 
     def _make_canceller(self) -> JobCanceller:
         from .cancellation import JobCanceller
 
-        return JobCanceller(self._loop_session, self._record)
+        return JobCanceller(self._get_or_open_loop_session, self._record)
 
     # Adding ---------------------------------------------------------------------------------------------------------
 
@@ -153,7 +153,7 @@ class Queue(OfficialNames, CancelAndReschedule, PauseAndPurge):
                               its data, or "postpone" it, which replaces its data and its time
         repeat                store a repeatable instead, see `repeatables.upsert`; missed_fires goes with it
         """
-        sender = self._loop_session().sender
+        sender = self._get_or_open_loop_session().sender
         if options:
             refuse_unknown_options(options)
         if repeat is not None or missed_fires is not None:
@@ -174,7 +174,7 @@ class Queue(OfficialNames, CancelAndReschedule, PauseAndPurge):
         They travel in batches of at most 1,000. QueueFull means that none was added; AddUnknown names in `job_ids`
         those that may not have been.
         """
-        sender = self._loop_session().sender
+        sender = self._get_or_open_loop_session().sender
         checks.check_int("wait_replicas", wait_replicas, 0)
         given = jobs if isinstance(jobs, list) else list(jobs)
         return await sender.send_bulk(self._encoder.encode_all(given), given, wait_replicas)
@@ -198,15 +198,15 @@ class Queue(OfficialNames, CancelAndReschedule, PauseAndPurge):
         ids = checks.check_job_ids(job_ids)
         from .results import decode_results
 
-        return decode_results(await self._loop_session().results.read_results(ids)) if ids else []
+        return decode_results(await self._get_or_open_loop_session().results.read_results(ids)) if ids else []
 
     async def get_job_progress(self, job_id: str) -> int | None:
         """Returns the progress that the job's handler reported last, in per cent; None if it reported none."""
-        return await self._loop_session().results.read_progress(checks.check_job_id(job_id))
+        return await self._get_or_open_loop_session().results.read_progress(checks.check_job_id(job_id))
 
     async def get_job_logs(self, job_id: str, *, limit: int = 100) -> list[str]:
         """Returns the last lines that the job's handler logged with job.log(), oldest first."""
-        return await self._loop_session().results.read_last_log_lines(
+        return await self._get_or_open_loop_session().results.read_last_log_lines(
             checks.check_job_id(job_id), checks.check_int("limit", limit, 1)
         )
 
@@ -215,7 +215,7 @@ class Queue(OfficialNames, CancelAndReschedule, PauseAndPurge):
         from .inspector import check_page_position
 
         checked = checks.check_job_id(job_id), check_page_position(after), checks.check_int("limit", limit, 1)
-        return await self._loop_session().results.read_log_after(*checked)
+        return await self._get_or_open_loop_session().results.read_log_after(*checked)
 
     async def wait_for_result(self, job_id: str, *, timeout: float = 30.0) -> Any:  # noqa: ASYNC109  the official name
         """Waits for what the job's handler returns.
@@ -225,7 +225,7 @@ class Queue(OfficialNames, CancelAndReschedule, PauseAndPurge):
         any worker lives.
         """
         timeout_s = checks.check_seconds("timeout", timeout)
-        self._loop_session()
+        self._get_or_open_loop_session()
         if self._results is None:
             from ._redis.events import EventsBroker
             from .events import QueueEvents
@@ -235,8 +235,8 @@ class Queue(OfficialNames, CancelAndReschedule, PauseAndPurge):
             keys = Keys(self.name)
             events = EventsBroker(self._connector.make_broker(keys, timeout_s=EVENTS_TIMEOUT_S), keys)
             self._results = Results(
-                lambda: self._loop_session().results,
-                lambda: self._loop_session().events,
+                lambda: self._get_or_open_loop_session().results,
+                lambda: self._get_or_open_loop_session().events,
                 QueueEvents.from_broker(events, self.name),
                 self._inspector,
                 self._replayed,
@@ -250,12 +250,12 @@ class Queue(OfficialNames, CancelAndReschedule, PauseAndPurge):
 
         return await gather_or_raise_first([self.wait_for_result(job_id, timeout=timeout) for job_id in ids])
 
-    async def _remember_replay(self, job_ids: Iterable[str]) -> None:
+    async def _remember_jobs_before_replay(self, job_ids: Iterable[str]) -> None:
         from .results import ReplayedJobs
 
         self._replayed = self._replayed or ReplayedJobs()
         with suppress(RedisTrouble):  # a user without the right to read events waits for no results
-            self._replayed.add(job_ids, await self._loop_session().events.read_newest_event_id())
+            self._replayed.add(job_ids, await self._get_or_open_loop_session().events.read_newest_event_id())
 
     # Inspecting -----------------------------------------------------------------------------------------------------
 
@@ -278,7 +278,7 @@ class Queue(OfficialNames, CancelAndReschedule, PauseAndPurge):
         """
         from .job_status import JobStatusFinder
 
-        return await JobStatusFinder(self._loop_session).find(job_id)
+        return await JobStatusFinder(self._get_or_open_loop_session).find(job_id)
 
     async def workers(self) -> list[WorkerInfo]:
         """Lists the living workers as their heartbeats describe them: host, pid, concurrency, the jobs they run."""
@@ -290,7 +290,7 @@ class Queue(OfficialNames, CancelAndReschedule, PauseAndPurge):
 
     # From its first use to its close --------------------------------------------------------------------------------
 
-    def _loop_session(self) -> QueueSession:
+    def _get_or_open_loop_session(self) -> QueueSession:
         """The session of the running loop. Only one loop may use a queue; when it has ended, the next one may."""
         session, loop = self._session, asyncio.get_running_loop()
         if self._is_closed:
@@ -312,10 +312,10 @@ class Queue(OfficialNames, CancelAndReschedule, PauseAndPurge):
             if self._results is not None:
                 await self._results.close()
             await self._session.close()
-        self._connector.leave_embedded_server()
+        self._connector.leave_embedded_server_and_stop_logging()
 
     async def __aenter__(self) -> Self:
-        self._loop_session()
+        self._get_or_open_loop_session()
         return self
 
     async def __aexit__(

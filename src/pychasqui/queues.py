@@ -76,20 +76,20 @@ class Queues(ServerSession):
 
     async def overview(self, names: Sequence[str]) -> list[QueueOverview]:
         """Returns how each of the queues is. One that cannot be read has an `error`."""
-        now_ms = await self._broker.now_ms()
+        now_ms = await self._broker.read_server_time_ms()
         events = max(MIN_EVENTS, min(MAX_EVENTS, EVENTS_READ // max(1, len(names))))
         return await asyncio.gather(*(self._read_overview(check_queue_name(name), now_ms, events) for name in names))
 
-    async def _read_overview(self, name: str, now_ms: int, events: int) -> QueueOverview:
+    async def _read_overview(self, name: str, now_ms: int, max_events: int) -> QueueOverview:
         broker = self._broker.make_inspector(name)
         since_ms = now_ms - RATE_WINDOW_MS
         try:
             counts, is_paused, oldest, workers, (completed, from_ms) = await asyncio.gather(
                 broker.counts(),
                 broker.is_paused(),
-                broker.find_oldest_entry(),
-                broker.count_living_workers(),
-                self._broker.count_completed_since(name, since_ms, events),
+                broker.find_oldest_entry_id_and_server_time(),
+                broker.count_living_consumers_of_group(),
+                self._broker.count_completed_since(name, since_ms, max_events),
             )
         except ReplyError as error:
             return QueueOverview(name, error=str(error))
@@ -115,7 +115,7 @@ class Queues(ServerSession):
         """Returns how long the oldest job that no worker has been given has waited, by the server's clock; 0 if none
         waits."""
         broker = self._broker.make_inspector(check_queue_name(name))
-        now_ms, first = await asyncio.gather(self._broker.now_ms(), broker.read_waiting_page("", 1))
+        now_ms, first = await asyncio.gather(self._broker.read_server_time_ms(), broker.read_waiting_page("", 1))
         return max(0, now_ms - read_entry_id(first[0][0])[0]) if first else 0
 
     async def workers(self, name: str) -> list[WorkerInfo]:

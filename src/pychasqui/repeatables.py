@@ -6,11 +6,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from ._core.checks import check_int, check_job_name
+from ._core.checks import check_and_encode_job_name, check_int
 from ._core.defaults import MAX_PAYLOAD_BYTES
 from ._core.fire_plan import RepeatSpec, first_fire_ms
 from ._core.options import Backoff
-from ._core.repeat_pattern import MissedFiresPolicy, RepeatPattern, check_missed_fires, check_repeat_pattern, next_fires
+from ._core.repeat_pattern import (
+    MissedFiresPolicy,
+    RepeatPattern,
+    check_missed_fires_policy,
+    check_repeat_pattern,
+    next_fires,
+)
 from ._core.retry_options import RetryOverride, make_retry_override
 from ._redis.repeatables import RepeatablesBroker, StoredRepeatable
 from ._wire.msgpack import decode_data, encode_data
@@ -75,16 +81,16 @@ class Repeatables:
         others, it begins from the start, as if it had never fired. With `dry_run` it is only checked, and the answer is
         what it would be.
         """
-        check_job_name(name)
+        check_and_encode_job_name(name)
         spec = RepeatSpec(
-            key=_check_key(key),
+            key=_check_key_for_storing(key),
             job_name=name,
             pattern=check_repeat_pattern(repeat),
             payload=_encode_payload(data),
             limit=limit,
             start_after_ms=start_after_ms,
             end_before_ms=end_before_ms,
-            missed_fires=check_missed_fires(missed_fires),
+            missed_fires=check_missed_fires_policy(missed_fires),
         )
         retry = None if attempts is None and backoff is None else make_retry_override(attempts, backoff)
         raw_retry = b"" if retry is None else encode_retry(retry)
@@ -94,14 +100,14 @@ class Repeatables:
         """Stores the spec if it has not changed since it was read; else reads it and decides again."""
         for _ in range(STORE_ATTEMPTS):
             there = await self._broker().read(spec.key)
-            now_ms = await self._broker().now_ms()
+            now_ms = await self._broker().read_server_time_ms()
             keeps_times = there is not None and _has_same_times(there, spec)
             first_ms = 0 if keeps_times else _first_fire_ms_or_raise(spec, now_ms)
             if dry_run:
                 new = StoredRepeatable(spec.key, first_ms, raw, 0, retry, is_paused=False)
                 return there if there is not None and keeps_times else new
             expected_spec = b"" if there is None else there.spec
-            done = await self._broker().upsert(
+            done = await self._broker().upsert_if_spec_unchanged(
                 spec.key, first_ms, raw, retry, now_ms, expected_spec=expected_spec, keeps_times=keeps_times
             )
             if done is not None:
@@ -113,7 +119,7 @@ class Repeatables:
     async def page(self, limit: int = 100) -> list[RepeatableMeta]:
         """Lists the repeatables that fire next, then the paused ones. Leaves out any that cannot be decoded."""
         found = []
-        for stored in await self._broker().list_first(check_int("limit", limit, 0)):
+        for stored in await self._broker().list_soonest_then_paused(check_int("limit", limit, 0)):
             try:
                 found.append(_to_meta(decode_spec(stored.spec), stored))
             except DecodeError:
@@ -145,7 +151,7 @@ class Repeatables:
         stored = await self._broker().read(_check_lookup_key(key))
         if stored is None or not stored.is_paused:
             return False
-        now_ms = await self._broker().now_ms()
+        now_ms = await self._broker().read_server_time_ms()
         return await self._broker().remove_pause_or_resume(
             "resume", key, _first_fire_ms_or_raise(decode_spec(stored.spec), now_ms), now_ms
         )
@@ -194,7 +200,7 @@ def _encode_payload(data: Any) -> bytes:
     return payload
 
 
-def _check_key(key: Any) -> str:
+def _check_key_for_storing(key: Any) -> str:
     if key is None:
         return ""
     _check_lookup_key(key)

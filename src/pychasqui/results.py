@@ -64,7 +64,7 @@ class ReplayedJobs:
 
     def add(self, job_ids: Iterable[str], newest_event_id: str) -> None:
         for job_id in job_ids:
-            _remember_newest_event(self._events, job_id, read_entry_id(newest_event_id))
+            _remember_last_and_drop_oldest(self._events, job_id, read_entry_id(newest_event_id))
 
     def was_replayed_after(self, job_id: str, end: QueueEvent) -> bool:
         """Whether the job has been replayed since this end of it."""
@@ -153,7 +153,7 @@ class Results:
         with suppress(RedisTrouble):  # _follow_events() tries again
             await self._events.start()
             for entry in await self._events_broker().read_newest_events(MAX_PAST_EVENTS):
-                self._remember_event(read_event(entry))
+                self._remember_or_forget_job_end(read_event(entry))
         self._listening = asyncio.ensure_future(self._follow_events())
         self._polling = asyncio.ensure_future(self._poll_results())
 
@@ -167,19 +167,19 @@ class Results:
         try:
             async for event in self._events:
                 for one in (event, *self._events.take_ready()):
-                    self._remember_event(one)
+                    self._remember_or_forget_job_end(one)
                     if one.job_id in self._waiting and one.name in ENDS:
                         self._request_lookup([one.job_id])
         except RedisTrouble as error:
             log.warning("events cannot be read; results are looked up every %g s: %s", SECOND_LOOK_S, error)
 
-    def _remember_event(self, event: QueueEvent) -> None:
+    def _remember_or_forget_job_end(self, event: QueueEvent) -> None:
         if event.job_id is None:
             return
         if event.name in ENDS:
-            _remember_newest_event(self._ended, event.job_id, event)
+            _remember_last_and_drop_oldest(self._ended, event.job_id, event)
         elif event.name == "failed":
-            _remember_newest_event(self._last_failures, event.job_id, event)
+            _remember_last_and_drop_oldest(self._last_failures, event.job_id, event)
         elif event.name == "active":  # it runs again: it was replayed, or it is another job of the same id
             self._ended.pop(event.job_id, None)
 
@@ -187,13 +187,16 @@ class Results:
         """Has these jobs looked up, together with all others of this turn and of the command in flight."""
         self._lookups_due.update(dict.fromkeys(job_ids))
         if self._asking is None or self._asking.done():
-            self._asking = asyncio.ensure_future(self._look_up_results())
+            self._asking = asyncio.ensure_future(self._look_up_results_and_end_waits())
 
-    async def _look_up_results(self) -> None:
+    async def _look_up_results_and_end_waits(self) -> None:
         """Fetches the results of the jobs in `_lookups_due`, and ends the waits whose answer is known."""
         while self._lookups_due:
             # How each ended, read before the fetch: a job that ends during the fetch is fetched again.
-            some = {job_id: self._find_end_event(job_id) for job_id in islice(self._lookups_due, ASKED_AT_ONCE)}
+            some = {
+                job_id: self._find_end_event_unless_replayed(job_id)
+                for job_id in islice(self._lookups_due, ASKED_AT_ONCE)
+            }
             for job_id in some:
                 del self._lookups_due[job_id]
             try:
@@ -210,12 +213,12 @@ class Results:
             for (job_id, ended), raw in zip(some.items(), found, strict=True):
                 if raw is not None:
                     self._decode_and_answer_waits(job_id, raw)
-                elif ended is not None and not self._try_end_waits_without_result(job_id, ended):
+                elif ended is not None and not self._end_waits_or_look_up_again_later(job_id, ended):
                     doubted.append(job_id)
             if doubted:
                 await self._answer_none_unless_pending(doubted)
 
-    def _find_end_event(self, job_id: str) -> QueueEvent | None:
+    def _find_end_event_unless_replayed(self, job_id: str) -> QueueEvent | None:
         end = self._ended.get(job_id)
         return None if end is None or self._replayed.was_replayed_after(job_id, end) else end
 
@@ -249,7 +252,7 @@ class Results:
         else:
             self._answer_waits(job_id, result)
 
-    def _try_end_waits_without_result(self, job_id: str, event: QueueEvent) -> bool:
+    def _end_waits_or_look_up_again_later(self, job_id: str, event: QueueEvent) -> bool:
         """Ends the waits for a job that has ended without a result; False if it may have returned None.
 
         Where an official worker may be about to store the result, it has the job looked up again instead.
@@ -292,10 +295,10 @@ class Results:
         kind = JobExpired if end.reason == EXPIRED else JobFailed
         return kind(job_id, reason=end.reason, error_type=end.error_type, error=error, attempts=end.attempts)
 
-    def _fail_waits(self, job_id: str, error: Callable[[], Exception]) -> None:
+    def _fail_waits(self, job_id: str, make_error: Callable[[], Exception]) -> None:
         for future in self._waiting.get(job_id, ()):
             if not future.done():
-                future.set_exception(error())
+                future.set_exception(make_error())
 
     def _forget_wait(self, job_id: str, future: asyncio.Future[Any]) -> None:
         futures = self._waiting.get(job_id, [])
@@ -308,7 +311,7 @@ class Results:
             future.exception()  # marks it as retrieved, so that asyncio logs nothing
 
 
-def _remember_newest_event(events: OrderedDict[str, Remembered], job_id: str, event: Remembered) -> None:
+def _remember_last_and_drop_oldest(events: OrderedDict[str, Remembered], job_id: str, event: Remembered) -> None:
     events[job_id] = event
     events.move_to_end(job_id)
     if len(events) > MAX_REMEMBERED_JOBS:

@@ -122,14 +122,14 @@ def find_setting(name: str, argument: Any = None) -> FoundSetting:
         return FoundSetting(name, argument, "argument")
     for variable in setting.all_variables:
         if text := os.environ.get(variable):  # an empty variable counts as not set
-            return FoundSetting(name, _read_variable(setting, variable, text), variable)
-    path, values = _read_settings_file(os.environ.get(FILE_NAMED_BY) or "", os.getcwd())
+            return FoundSetting(name, _parse_variable_text(setting, variable, text), variable)
+    path, values = _find_and_read_settings_file(os.environ.get(FILE_NAMED_BY) or "", os.getcwd())
     if name in values:
-        return FoundSetting(name, _resolve_embedded_url(path, values[name]), path)
+        return FoundSetting(name, _resolve_if_embedded_url(path, values[name]), path)
     return FoundSetting(name, setting.default, "default")
 
 
-def _resolve_embedded_url(settings_path: str, value: Any) -> Any:
+def _resolve_if_embedded_url(settings_path: str, value: Any) -> Any:
     """Returns the value of a setting in a file. An embedded server belongs to the folder of the file, not to the one
     that a command is called in: all commands below that folder read the same file and mean the same server."""
     if isinstance(value, str) and value.startswith("embedded://"):
@@ -150,7 +150,7 @@ def find_settings_not_given(given: Mapping[str, Any], names: Iterable[str]) -> d
     return {setting.name: setting.value for setting in found if setting.source != "default"}
 
 
-def _read_variable(setting: Setting, variable: str, text: str) -> Any:
+def _parse_variable_text(setting: Setting, variable: str, text: str) -> Any:
     try:
         return setting.read(text)
     except (ValueError, KeyError):
@@ -158,9 +158,9 @@ def _read_variable(setting: Setting, variable: str, text: str) -> Any:
 
 
 @lru_cache(maxsize=8)
-def _read_settings_file(named_path: str, folder: str) -> tuple[str, Mapping[str, Any]]:
+def _find_and_read_settings_file(named_path: str, folder: str) -> tuple[str, Mapping[str, Any]]:
     """The path of the settings file and what it sets; "" and nothing if there is none."""
-    path = Path(named_path) if named_path else _find_settings_file(Path(folder))
+    path = Path(named_path) if named_path else _find_nearest_settings_file(Path(folder))
     if path is None:
         return "", {}
     try:
@@ -176,10 +176,10 @@ def _read_settings_file(named_path: str, folder: str) -> tuple[str, Mapping[str,
     is_project = path.name == "pyproject.toml"
     if is_project and b"chasqui" not in raw:
         return str(path), {}
-    return str(path), _check_settings_table(path, _parse_settings_toml(path, raw), is_project)
+    return str(path), _extract_and_check_settings_table(path, _parse_settings_toml(path, raw), is_project)
 
 
-def _find_settings_file(folder: Path) -> Path | None:
+def _find_nearest_settings_file(folder: Path) -> Path | None:
     for above in (folder, *folder.parents):
         for name in ("chasqui.toml", "pyproject.toml"):
             if (above / name).is_file():
@@ -196,7 +196,7 @@ def _parse_settings_toml(path: Path, raw: bytes) -> dict[str, Any]:
         raise InvalidArgument(f"{path} cannot be read: {printable(str(error))}") from None
 
 
-def _check_settings_table(path: Path, content: dict[str, Any], is_project: bool) -> Mapping[str, Any]:
+def _extract_and_check_settings_table(path: Path, content: dict[str, Any], is_project: bool) -> Mapping[str, Any]:
     tool = content.get("tool", {}) if is_project else {}
     table = (tool.get("chasqui", {}) if isinstance(tool, dict) else {}) if is_project else content
     if not isinstance(table, dict):

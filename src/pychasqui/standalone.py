@@ -72,8 +72,8 @@ class _StandaloneLeader(Lifecycle):
         service = self._make_service(broker, keys)
         finding: asyncio.Task[None] | None = None
         try:
-            if not await self._does_redis_answer(broker):
-                finding = asyncio.create_task(self._wait_for_redis(broker))
+            if not await self._can_reach_redis_or_raise(broker):
+                finding = asyncio.create_task(self._wait_for_redis_or_stop(broker))
             service.start()
             self._report_started()
             await self._stop_wanted.wait()
@@ -84,19 +84,19 @@ class _StandaloneLeader(Lifecycle):
                 await asyncio.wait({finding})
             await broker.close()
 
-    async def _wait_for_redis(self, broker: Broker) -> None:
+    async def _wait_for_redis_or_stop(self, broker: Broker) -> None:
         """Until Redis answers for the first time, a permanent error ends the program, as it ends a worker's start."""
         pause = GrowingPause()
         try:
-            while not await self._does_redis_answer(broker):  # noqa: ASYNC110  only Redis knows
-                await asyncio.sleep(pause.next_pause_s())
+            while not await self._can_reach_redis_or_raise(broker):  # noqa: ASYNC110  only Redis knows
+                await asyncio.sleep(pause.lengthen_pause_s())
         except RedisTrouble as error:
             self._stop_with_error(error)
 
-    async def _does_redis_answer(self, broker: Broker) -> bool:
+    async def _can_reach_redis_or_raise(self, broker: Broker) -> bool:
         """False while Redis is unreachable; raises permanent errors."""
         try:
-            await broker.now_ms()
+            await broker.read_server_time_ms()
         except RedisTrouble as error:
             if action_for(error) in (ErrorAction.FATAL, ErrorAction.REAUTHENTICATE):
                 raise

@@ -15,7 +15,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar
 from ._core.checks import check_queue_name
 from ._core.config import take_config_fields_as_arguments
 from ._producer.config import QueueConfig
-from ._tasks.loop_queues import LoopQueues, run_without_loop
+from ._tasks.loop_queues import LoopQueues, run_coroutine_that_never_waits
 from ._tasks.portal import portal, refuse_in_loop
 from .cancellation import Cancellation
 from .dlq import DeadLetters
@@ -314,6 +314,6 @@ def call_blocking(
 ) -> R:
     """Runs a coroutine on the loop of the process's portal; in a test with inline(app), which needs none, here."""
     if queues.is_replaced:
-        return run_without_loop(make_coroutine())
+        return run_coroutine_that_never_waits(make_coroutine())
     refuse_in_loop(blocking_call, instead)
     return portal.call(make_coroutine, queues, needs_task=needs_task)

@@ -15,7 +15,7 @@ from ._core import checks
 from ._core.config import take_config_fields_as_arguments
 from ._core.run_timeouts import check_run_timeouts
 from ._http.server import HttpServer
-from ._http.worker_pages import WorkerPages, choose_sinks
+from ._http.worker_pages import WorkerPages, combine_user_and_served_sinks
 from ._redis.connector import Connector
 from ._redis.keys import Keys
 from ._worker.config import WorkerConfig
@@ -130,7 +130,9 @@ class Worker(Lifecycle):
 
     async def _run_until_stopped(self) -> None:
         config = self._config
-        sinks = choose_sinks(config.metrics_sinks, self.queue_name, serves_metrics=config.metrics_address is not None)
+        sinks = combine_user_and_served_sinks(
+            config.metrics_sinks, self.queue_name, serves_metrics=config.metrics_address is not None
+        )
         components = self._components = build_components(
             config, self._connector, sinks.guarded, on_death=self._on_death, is_abandoned=self._is_main_task_ending
         )

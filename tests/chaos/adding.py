@@ -89,7 +89,7 @@ class Producer:
         """Jobs whose first run is to end with its worker."""
         self.add([self._job(HANGING) for _ in range(count)])
 
-    async def add_large(self, count: int) -> None:
+    async def add_batch_by_transaction(self, count: int) -> None:
         """Jobs with much data, of all the usual kinds; some of them are delayed."""
         for _ in range(count):
             job = self._job()

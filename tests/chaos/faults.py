@@ -309,7 +309,7 @@ async def add_large_jobs(stage: ChaosStage) -> None:
     """Megabytes on lines that carry a few of them a second. No excuse for anything."""
     for line in stage.lines:
         line.limit(5 * SLOW_BYTES_PER_S)
-    await stage.producer.add_large(stage.rng.randint(20, 40))
+    await stage.producer.add_batch_by_transaction(stage.rng.randint(20, 40))
     await asyncio.sleep(stage.rng.uniform(3.0, 6.0))
     for line in stage.lines:
         line.limit(0)

@@ -238,7 +238,7 @@ async def hand_back(scene: CutScene) -> None:
 
         def holds_more() -> bool:
             parts.prefetch._estimate.rate = 100.0  # such a fast worker holds entries that it cannot start yet
-            parts.reader.wake()
+            parts.reader.wake_if_asleep()
             return parts.lanes.waiting == 4
 
         await eventually(holds_more)
@@ -525,10 +525,10 @@ async def hold_a_lease(scene: CutScene) -> None:
     await scene.witness.xgroup_create(scene.stream.key, "default", "0", mkstream=True)
     await scene.witness.zadd(workers, {"silent": await now_ms(scene.witness) + LEASE_MS})
     holder = LeaseHolder()
-    holder.start_renewing(lease)
+    holder.start_renewing_if_worker_does_not(lease)
     await asyncio.sleep(2.5 * LEASE_MS / 1000)
     assert float(await scene.witness.zscore(workers, "silent") or 0) > await now_ms(scene.witness)
-    holder.end_leases([lease], was_killed=False)
+    holder.start_ending_leases([lease], has_exited_with_error=False)
     await eventually(lambda: _is_empty(scene.witness, workers))
     await holder.close()
 

@@ -11,7 +11,7 @@ from types import TracebackType
 import pytest
 
 from pychasqui import Queue
-from pychasqui.cli.add import _add_lines
+from pychasqui.cli.add import _add_jobs_from_stdin_lines
 from pychasqui.cli.exits import ExitCode
 from pychasqui.cli.options import CommandContext
 from pychasqui.cli.output import Output
@@ -82,5 +82,5 @@ async def test_an_interruption_behind_the_last_line_says_how_many_jobs_were_adde
     context = CommandContext(output, FoundSetting("redis_url", redis_url, "argument"))
     queue = QueueCancelledAtItsEnd(queue_name, redis_url=redis_url)
     with pytest.raises(asyncio.CancelledError):
-        await _add_lines(context, queue, lambda data: {"name": "n", "data": data}, dry_run=dry_run)
+        await _add_jobs_from_stdin_lines(context, queue, lambda data: {"name": "n", "data": data}, dry_run=dry_run)
     assert capsys.readouterr().err == f"interrupted: {said}\n"

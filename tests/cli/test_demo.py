@@ -21,7 +21,13 @@ from pathlib import Path
 import pytest
 
 from pychasqui._redis.keys import REGISTRY
-from pychasqui.cli.demo.jobs import Runs, count_done, describe_outcome, describe_tally_or_raise, tally_outcomes
+from pychasqui.cli.demo.jobs import (
+    Runs,
+    classify_runs_of_job,
+    count_jobs_done_at_least_once,
+    describe_tally_or_raise,
+    tally_outcomes,
+)
 from pychasqui.cli.demo.process import END_TIMEOUT_S
 from pychasqui.cli.exits import CommandFailure
 from tests.cli.conftest import COMMAND, Chasqui, Finished, plain_environment
@@ -211,7 +217,7 @@ async def test_a_terminal_without_rich_gets_plain_lines(temporary: Path):
 def test_the_outcome_of_a_job_follows_from_its_runs(
     planned_runs: int, ends: int, killed_runs: int, other_runs: int, outcome: str
 ):
-    assert describe_outcome(planned_runs, ends, killed_runs, other_runs) == outcome
+    assert classify_runs_of_job(planned_runs, ends, killed_runs, other_runs) == outcome
 
 
 def test_a_record_counts_each_job_once_and_is_shared_through_its_file(tmp_path: Path):
@@ -221,7 +227,7 @@ def test_a_record_counts_each_job_once_and_is_shared_through_its_file(tmp_path: 
         other.done[number] = number != 30
     other.begun[30] = 2  # it fails twice
     killed.begun[7] = killed.done[7] = 1
-    assert count_done([Runs(tmp_path / "1", 40), Runs(tmp_path / "2", 40)]) == 38
+    assert count_jobs_done_at_least_once([Runs(tmp_path / "1", 40), Runs(tmp_path / "2", 40)]) == 38
     tally = tally_outcomes(40, killed, other, Counter([30]))
     assert {outcome: tally["all", outcome] for outcome in ("once", "again", "repeated", "missing")} == {
         "once": 38,

@@ -129,12 +129,12 @@ def test_a_watch_notices_what_is_written_added_and_removed(tmp_path: Path) -> No
         (tmp_path / hidden).mkdir()
         (tmp_path / hidden / "b.py").write_text("1")
     watch = SourceWatch(tmp_path)
-    assert watch.find_changed_files() == []
+    assert watch.find_files_changed_since_last_call() == []
     (tmp_path / "package").mkdir()
     (tmp_path / "package" / "c.py").write_text("1")
     (tmp_path / "notes.txt").write_text("1")
     (tmp_path / "venv" / "b.py").unlink()
-    assert watch.find_changed_files() == ["package/c.py"]
+    assert watch.find_files_changed_since_last_call() == ["package/c.py"]
     (tmp_path / "a.py").unlink()
-    assert watch.find_changed_files() == ["a.py"]
-    assert watch.find_changed_files() == []
+    assert watch.find_files_changed_since_last_call() == ["a.py"]
+    assert watch.find_files_changed_since_last_call() == []

@@ -196,14 +196,14 @@ def test_an_empty_table_has_its_titles_in_a_pipe_and_a_message(capsys: pytest.Ca
 def test_a_frame_replaces_the_one_before(capsys: pytest.CaptureFixture[str]) -> None:
     output = Output(is_json=False, is_terminal=True, has_color=False)
     for number in (1, 2):
-        with output.frame():
+        with output.redraw_frame():
             output.print_text(f"frame {number}")
     assert capsys.readouterr().out == "\x1b[2J\x1b[Hframe 1\x1b[K\n\x1b[J\x1b[Hframe 2\x1b[K\n\x1b[J"
 
 
 def test_a_frame_that_fails_keeps_back_nothing_that_follows(capsys: pytest.CaptureFixture[str]) -> None:
     output = Output(is_json=False, is_terminal=True, has_color=False)
-    with suppress(ZeroDivisionError), output.frame():
+    with suppress(ZeroDivisionError), output.redraw_frame():
         output.print_text("half")
         raise ZeroDivisionError
     output.print_text("after")

@@ -8,7 +8,7 @@ import pytest
 from pychasqui import Job, Worker
 from pychasqui.cli.exits import CommandFailure
 from pychasqui.cli.worker import WorkerOptions
-from pychasqui.cli.worker_options import QUEUES, SIZE, choose_workers
+from pychasqui.cli.worker_options import QUEUES, SIZE, choose_workers_and_override_options
 
 
 async def handle(job: Job) -> None:
@@ -21,7 +21,7 @@ def workers() -> list[Worker]:
 
 def choose(**options: object) -> dict[str, int]:
     unset = {"queues": None, "concurrency": None, "shutdown_timeout_s": None, "metrics_port": None}
-    chosen = choose_workers(workers(), **{**unset, **options})  # type: ignore[arg-type]
+    chosen = choose_workers_and_override_options(workers(), **{**unset, **options})  # type: ignore[arg-type]
     return {worker.queue_name: worker.concurrency for worker in chosen}
 
 
@@ -43,12 +43,12 @@ class TestChoosing:
             choose(queues={"mails": None})
 
     def test_other_options_are_passed_on(self) -> None:
-        (worker, _) = choose_workers(
+        (worker, _) = choose_workers_and_override_options(
             workers(), queues=None, concurrency=None, shutdown_timeout_s=2.5, metrics_port=9400
         )
         assert (worker.config.shutdown_deadline_s, worker.config.metrics_port) == (2.5, 9400)
 
-    @pytest.mark.parametrize("options", ({"shutdown_timeout_s": 0.0}, {"timeout_s": 0.0}, {"metrics_port": 65_535}))
+    @pytest.mark.parametrize("options", ({"shutdown_timeout_s": 0.0}, {"job_timeout_s": 0.0}, {"metrics_port": 65_535}))
     def test_an_option_that_a_worker_refuses_is_wrong_usage(self, options: dict[str, float]) -> None:
         with pytest.raises(click.UsageError, match="must be"):
             choose(**options)
@@ -58,12 +58,14 @@ class TestChoosing:
         (({"metrics_port": 9400}, [9400, 9401]), ({"metrics_port": 0}, [0, 0])),
     )
     def test_each_worker_has_a_port_of_its_own(self, options: dict[str, int], ports: list[int]) -> None:
-        chosen = choose_workers(workers(), queues=None, concurrency=None, shutdown_timeout_s=None, **options)
+        chosen = choose_workers_and_override_options(
+            workers(), queues=None, concurrency=None, shutdown_timeout_s=None, **options
+        )
         assert [worker.config.metrics_port for worker in chosen] == ports
 
     def test_the_only_worker_that_is_chosen_has_the_port_itself(self) -> None:
         queues: dict[str, int | None] = {"reports": None}
-        (worker,) = choose_workers(
+        (worker,) = choose_workers_and_override_options(
             workers(), queues=queues, concurrency=None, shutdown_timeout_s=None, metrics_port=9400
         )
         assert worker.config.metrics_port == 9400
@@ -113,7 +115,7 @@ def test_a_process_gets_the_options_that_it_heeds() -> None:
         loop_choice="asyncio",
         log_format="json",
     )
-    assert " ".join(options.to_command_line()) == (
+    assert " ".join(options.to_command_line_arguments()) == (
         "--concurrency 5 --queues x:y:3,z --max-jobs 7 --shutdown-timeout 2500ms --job-timeout 60000ms --loop asyncio "
         "--log-format json --burst -- app:a app:b"
     )

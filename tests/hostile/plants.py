@@ -21,7 +21,10 @@ from pychasqui._worker.promoter import PromoterService
 @contextmanager
 def _death() -> Iterator[None]:
     """The promoter fails when it finds a delayed member that is no job, and a loop that fails ends."""
-    plan, pause_s_after = PromoterService._choose_pause_s, Outage.pause_s_after
+    plan, record_error_and_choose_pause_s = (
+        PromoterService._note_promotion_and_choose_pause_s,
+        Outage.record_error_and_choose_pause_s,
+    )
 
     def careless(self: PromoterService, done: Any, *arguments: Any, **options: Any) -> float:
         if done.set_aside:
@@ -31,16 +34,19 @@ def _death() -> Iterator[None]:
     def fatal(self: Outage, error: Exception) -> float:
         if not isinstance(error, RedisTrouble):
             raise error
-        return pause_s_after(self, error)
+        return record_error_and_choose_pause_s(self, error)
 
-    with patch.object(PromoterService, "_choose_pause_s", careless), patch.object(Outage, "pause_s_after", fatal):
+    with (
+        patch.object(PromoterService, "_note_promotion_and_choose_pause_s", careless),
+        patch.object(Outage, "record_error_and_choose_pause_s", fatal),
+    ):
         yield
 
 
 @contextmanager
 def _stuck() -> Iterator[None]:
     """A process that meets a key of a wrong type waits for an hour."""
-    with patch.object(Outage, "pause_s_after", lambda self, error: 3600.0):
+    with patch.object(Outage, "record_error_and_choose_pause_s", lambda self, error: 3600.0):
         yield
 
 
@@ -50,7 +56,7 @@ def _lost() -> Iterator[None]:
 
     Which entries it reads together is a matter of time: with those alone, a busy machine may lose nothing.
     """
-    decode = Decoder.decode
+    decode = Decoder.decode_or_settle_entries
     spoiled: set[Decoder] = set()
 
     def careless(self: Decoder, entries: list[Any], *arguments: Any, **options: Any) -> list[Any]:
@@ -63,14 +69,14 @@ def _lost() -> Iterator[None]:
             return []
         return jobs
 
-    with patch.object(Decoder, "decode", careless):
+    with patch.object(Decoder, "decode_or_settle_entries", careless):
         yield
 
 
 @contextmanager
 def _reader() -> Iterator[None]:
     """A dead letter's name is taken for UTF-8."""
-    with patch.object(dead_letter, "decode_name", lambda raw: (raw or b"").decode()):
+    with patch.object(dead_letter, "decode_name_or_empty", lambda raw: (raw or b"").decode()):
         yield
 
 

@@ -140,7 +140,7 @@ class TestCredentials:
 
         async with connected(guarded.tcp_url, credential_provider=provide) as connection:
             assert await connection.call("ACL", "WHOAMI") == b"ann"
-            connection.drop(ConnectionLost("for the test"))
+            connection.drop_socket(ConnectionLost("for the test"))
             assert await connection.call("ACL", "WHOAMI") == b"ann"
         assert asked == [f"127.0.0.1:{guarded.port}"] * 2
 

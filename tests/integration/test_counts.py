@@ -32,7 +32,7 @@ class TestAdds:
     ) -> None:
         async with Queue(queue_name, redis_url=redis_url) as queue:
             await queue.add_bulk({"name": "send", "data": number} for number in range(1000))
-            assert queue._loop_session().broker._connection.writes <= 3
+            assert queue._get_or_open_loop_session().broker._connection.write_count <= 3
         assert await stream.length() == 1000
 
     async def test_1000_jobs_of_one_bulk_are_one_write_and_one_command(
@@ -40,9 +40,9 @@ class TestAdds:
     ) -> None:
         async with Queue(queue_name, redis_url=proxy.url) as queue:
             await queue.add("send")
-            writes, commands = queue._loop_session().broker._connection.writes, len(proxy.requests)
+            writes, commands = queue._get_or_open_loop_session().broker._connection.write_count, len(proxy.requests)
             await queue.add_bulk({"name": f"send-{number % 10}", "data": number} for number in range(1000))
-            assert queue._loop_session().broker._connection.writes - writes == 1
+            assert queue._get_or_open_loop_session().broker._connection.write_count - writes == 1
             assert len(proxy.requests) - commands == 1
 
     async def test_200_adds_of_one_turn_take_at_most_two_writes_and_two_commands(
@@ -51,9 +51,9 @@ class TestAdds:
         """The first may leave at once, so that a lone add need not wait for company."""
         async with Queue(queue_name, redis_url=proxy.url) as queue:
             await queue.add("send")
-            writes, commands = queue._loop_session().broker._connection.writes, len(proxy.requests)
+            writes, commands = queue._get_or_open_loop_session().broker._connection.write_count, len(proxy.requests)
             await asyncio.gather(*(queue.add("send", number) for number in range(200)))
-            assert queue._loop_session().broker._connection.writes - writes <= 2
+            assert queue._get_or_open_loop_session().broker._connection.write_count - writes <= 2
             assert len(proxy.requests) - commands <= 2
 
     async def test_100_tasks_that_add_all_the_time_share_commands(

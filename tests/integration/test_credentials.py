@@ -26,7 +26,7 @@ from tests.support.waiting import eventually, first_below
 async def vault(server: RedisServer, redis_url: str) -> AsyncIterator[Vault]:
     vault = Vault(server)
     yield vault
-    vault.remove_user()
+    vault.remove_user_and_close_if_last()
 
 
 class Plain:

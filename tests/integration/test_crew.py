@@ -24,10 +24,10 @@ def make_crew(*redis_urls: str, queue_name: str = "crew") -> Crew:
     """A crew with a worker for each of these URLs."""
 
     @asynccontextmanager
-    async def open_workers() -> AsyncIterator[list[Worker]]:
+    async def make_workers_and_reconcile_schedules() -> AsyncIterator[list[Worker]]:
         yield [Worker(f"{queue_name}-{number}", handle, redis_url=url) for number, url in enumerate(redis_urls)]
 
-    return Crew(open_workers)
+    return Crew(make_workers_and_reconcile_schedules)
 
 
 async def start_running(crew: Crew, *, handle_signals: bool = False) -> asyncio.Task[None]:
@@ -53,11 +53,11 @@ async def test_a_crew_that_waits_for_redis_can_be_cancelled() -> None:
 
 async def test_the_error_of_a_later_worker_ends_a_crew_that_waits_for_redis() -> None:
     @asynccontextmanager
-    async def open_workers() -> AsyncIterator[list[Worker]]:
+    async def make_workers_and_reconcile_schedules() -> AsyncIterator[list[Worker]]:
         yield [Worker("crew-0", handle, redis_url=AWAY), BrokenWorker("crew-1", handle, redis_url=AWAY)]
 
     with pytest.raises(LookupError, match="broken"):
-        await asyncio.wait_for(Crew(open_workers).run(), 10)
+        await asyncio.wait_for(Crew(make_workers_and_reconcile_schedules).run(), 10)
 
 
 class BrokenWorker(Worker):

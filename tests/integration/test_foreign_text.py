@@ -14,7 +14,7 @@ import redis.asyncio
 from pychasqui import Job, JobFailed, Queue, QueueEvents, ReplyError, UnrecoverableError, Worker
 from pychasqui._core.retry_options import BackoffSpec, RetryOverride
 from pychasqui._wire.envelope import encode_envelope
-from pychasqui._wire.member import join_member
+from pychasqui._wire.member import make_delayed_member
 from pychasqui._wire.msgpack import encode_data
 from pychasqui.cli.exits import run_to_exit_code
 from tests.support.fake_server import FakeServer, redis_that_says
@@ -77,7 +77,7 @@ async def test_names_ids_and_errors_in_the_queue_forge_no_line(
     await witness.xadd(f"{prefix}:stream", {"d": envelope, "n": RAW})
     await witness.xadd(f"{prefix}:stream", {"d": b"\xc1" + RAW, "n": FORGED})
     await witness.xadd(f"{prefix}:stream", {FORGED: FORGED})
-    await witness.zadd(f"{prefix}:delayed", {join_member(FORGED[:50], b"\xc1"): 5, RAW: 5})
+    await witness.zadd(f"{prefix}:delayed", {make_delayed_member(FORGED[:50], b"\xc1"): 5, RAW: 5})
     await witness.hset(f"{prefix}:repeat:spec:{FORGED}", "spec", RAW)
     await witness.zadd(f"{prefix}:repeat", {FORGED: 5})
     await witness.zadd(f"{prefix}:workers", {RAW: 5})

@@ -11,7 +11,7 @@ import pytest
 import redis.asyncio
 
 from pychasqui import InvalidArgument, Job, JobStatus, Queue, RetryPolicy, Worker
-from pychasqui._core.ids import read_time_in_id
+from pychasqui._core.ids import read_ulid_time_ms
 from tests.support.gate import Gate
 from tests.support.waiting import eventually
 
@@ -37,9 +37,9 @@ async def state_of(queue: Queue, job_id: str, state: str) -> JobStatus:
 
 
 def test_an_id_that_a_queue_made_up_carries_its_time() -> None:
-    assert read_time_in_id(OLD_ULID) == 1469922850259
+    assert read_ulid_time_ms(OLD_ULID) == 1469922850259
     others = ("", "mine", OLD_ULID.lower(), "8" + OLD_ULID[1:], OLD_ULID + "0")
-    assert [read_time_in_id(other) for other in others] == [None] * 5
+    assert [read_ulid_time_ms(other) for other in others] == [None] * 5
 
 
 class TestWaiting:

@@ -20,7 +20,7 @@ from tests.support.streams import Stream
 MOMENTS = ("cut_before_request", "cut_after_request", "cut_mid_reply")
 
 
-async def add_large(queue: Queue, count: int = 20, size: int = LARGE_JOB_BYTES) -> list[Job]:
+async def add_batch_by_transaction(queue: Queue, count: int = 20, size: int = LARGE_JOB_BYTES) -> list[Job]:
     return await queue.add_bulk({"name": "send" if n % 2 else "", "data": "x" * size} for n in range(count))
 
 
@@ -30,7 +30,7 @@ def requests_with(proxy: Proxy, word: bytes) -> list[bytes]:
 
 async def test_only_the_first_bulk_needs_the_script(proxy: Proxy, queue_name: str, stream: Stream) -> None:
     async with Queue(queue_name, redis_url=proxy.url) as queue:
-        added = [job.id for _ in range(4) for job in await add_large(queue)]
+        added = [job.id for _ in range(4) for job in await add_batch_by_transaction(queue)]
         scripts = [request for request in requests_with(proxy, b"EVAL") if b"x" * LARGE_JOB_BYTES in request]
         assert (len(scripts), len(requests_with(proxy, b"EXEC"))) == (1, 3)
     assert await stream.ids() == added
@@ -38,7 +38,7 @@ async def test_only_the_first_bulk_needs_the_script(proxy: Proxy, queue_name: st
 
 async def test_a_bulk_of_many_megabytes_is_added_in_transactions(proxy: Proxy, queue_name: str, stream: Stream) -> None:
     async with Queue(queue_name, redis_url=proxy.url) as queue:
-        added = [job.id for job in await add_large(queue, 30, ADD_BATCH_BYTES // 10)]
+        added = [job.id for job in await add_batch_by_transaction(queue, 30, ADD_BATCH_BYTES // 10)]
         assert len(requests_with(proxy, b"EXEC")) >= 2
     assert await stream.ids() == added
 
@@ -49,8 +49,8 @@ async def test_small_jobs_and_bounded_queues_go_by_the_script(proxy: Proxy, queu
         Queue(queue_name, redis_url=proxy.url, max_stream_len=1000) as bounded,
     ):
         for _ in range(2):
-            await add_large(queue, size=100)
-            await add_large(bounded)
+            await add_batch_by_transaction(queue, size=100)
+            await add_batch_by_transaction(bounded)
     assert not requests_with(proxy, b"EXEC")
     assert await stream.length() == 80
 
@@ -62,7 +62,9 @@ async def test_other_adds_in_between_do_no_harm(proxy: Proxy, queue_name: str, s
             small = [await queue.add("send", n) for n in range(5)]
             return small + await queue.add_bulk({"name": "send", "data": n, "delay_ms": 0} for n in range(5))
 
-        found = await asyncio.gather(*(each for _ in range(5) for each in (add_large(queue), add_others())))
+        found = await asyncio.gather(
+            *(each for _ in range(5) for each in (add_batch_by_transaction(queue), add_others()))
+        )
     assert sorted(await stream.ids()) == sorted(job.id for jobs in found for job in jobs)
 
 
@@ -72,11 +74,11 @@ async def test_a_connection_cut_anywhere_adds_each_job_once(
     proxy: Proxy, queue_name: str, stream: Stream, moment: str, word: bytes
 ) -> None:
     async with Queue(queue_name, redis_url=proxy.url) as queue:
-        added = await add_large(queue)
-        added += await add_large(queue)
+        added = await add_batch_by_transaction(queue)
+        added += await add_batch_by_transaction(queue)
         getattr(proxy, moment)(b"\r\n%b\r\n" % word)
         for _ in range(3):
-            added += await add_large(queue)
+            added += await add_batch_by_transaction(queue)
     assert await stream.ids() == [job.id for job in added]
 
 
@@ -85,11 +87,11 @@ async def test_a_transaction_that_arrives_late_adds_nothing(
 ) -> None:
     """The batch was sent again meanwhile, or another one was: the ledger is not what it was."""
     async with Queue(queue_name, redis_url=proxy.url) as queue:
-        added = await add_large(queue)
+        added = await add_batch_by_transaction(queue)
         ledger = requests_with(proxy, b"WATCH")[0].split(b"\r\n")[4]
         async with witness.client() as late:
             await late.execute_command("WATCH", ledger)
-            added += await add_large(queue)
+            added += await add_batch_by_transaction(queue)
             await late.execute_command("MULTI")
             await late.execute_command("XADD", stream.key, "*", "d", "late")
             assert await late.execute_command("EXEC") is None
@@ -101,12 +103,12 @@ async def test_a_ledger_that_refuses_the_record_does_not_make_added_jobs_fail(
 ) -> None:
     """Somebody has written over it. The transaction adds the jobs all the same, and must not say otherwise."""
     async with Queue(queue_name, redis_url=proxy.url) as queue:
-        await add_large(queue)
+        await add_batch_by_transaction(queue)
         await witness.set(requests_with(proxy, b"WATCH")[0].split(b"\r\n")[4], "foreign")
         with pytest.raises(ReplyError, match="WRONGTYPE"):  # changed since WATCH, so that the script refuses the batch
-            await add_large(queue)
+            await add_batch_by_transaction(queue)
         assert await stream.length() == 20
-        assert len(await add_large(queue)) == 20
+        assert len(await add_batch_by_transaction(queue)) == 20
         assert await stream.length() == 40
 
 
@@ -116,7 +118,7 @@ async def test_a_user_without_the_right_to_transactions_adds_by_the_script(
     await witness.execute_command("ACL", "SETUSER", "plain", "on", ">secret", "~*", "&*", "+@all", "-multi")
     try:
         async with Queue(queue_name, redis_url=redis_url.replace("://", "://plain:secret@")) as queue:
-            added = [job.id for _ in range(3) for job in await add_large(queue)]
+            added = [job.id for _ in range(3) for job in await add_batch_by_transaction(queue)]
     finally:
         await witness.execute_command("ACL", "DELUSER", "plain")
     assert await stream.ids() == added
@@ -151,8 +153,8 @@ class TestMemory:
 
     async def test_a_producer_of_large_jobs_keeps_its_memory(self, queue: Queue, stream: Stream) -> None:
         keep_freed_memory.cache_clear()
-        await add_large(queue, size=100)
+        await add_batch_by_transaction(queue, size=100)
         assert keep_freed_memory.cache_info().currsize == 0
-        await add_large(queue)
+        await add_batch_by_transaction(queue)
         assert keep_freed_memory.cache_info().currsize == 1
         assert await stream.length() == 40

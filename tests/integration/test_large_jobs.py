@@ -12,7 +12,7 @@ import redis.asyncio
 
 from pychasqui import Job, Queue, Worker
 from pychasqui._wire.envelope import encode_envelope
-from pychasqui._wire.member import join_member
+from pychasqui._wire.member import make_delayed_member
 from pychasqui._wire.msgpack import encode_data
 from tests.support.delayed import Delayed
 from tests.support.gate import Gate
@@ -53,7 +53,7 @@ class TestTheServer:
 
             for number in range(600):
                 payload = encode_data("x" * 100 * KIB)
-                await delayed.put(join_member("large", encode_envelope(f"{number:026d}", payload, 1, 0, None)))
+                await delayed.put(make_delayed_member("large", encode_envelope(f"{number:026d}", payload, 1, 0, None)))
             await slowlog.slowlog_reset()
             async with Worker(queue.name, handler, redis_url=redis_url):
                 await eventually(lambda: len(ran) == 600, timeout=30)
@@ -98,8 +98,8 @@ class TestTheWorker:
         key, huge = f"{{chasqui:{queue_name}}}:stream", b"x" * 100_000_000
         await witness.xadd(key, {"d": huge})
         await witness.xadd(key, entry(1, 1))
-        await delayed.put(join_member("huge", huge))
-        await delayed.put(join_member("small", job(2, 2)), 2)  # due later, so that it runs behind the huge one
+        await delayed.put(make_delayed_member("huge", huge))
+        await delayed.put(make_delayed_member("small", job(2, 2)), 2)  # due later, so that it runs behind the huge one
         command = (sys.executable, "-m", "tests.support.large_worker", redis_url, queue_name, "2")
         process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE, cwd=PROJECT)
         said, _ = await process.communicate()

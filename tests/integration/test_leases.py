@@ -298,7 +298,7 @@ class TestDeaths:
         worker = make_worker(RecordingHandler(), lease_ms=300)
         running = asyncio.create_task(worker.run())
         await eventually(lambda: worker._started is not None and worker._started.done())
-        monkeypatch.setattr(LeaseRenewal, "_entries_to_renew", lambda *_: 1 / 0)
+        monkeypatch.setattr(LeaseRenewal, "_take_entries_due_for_renewal", lambda *_: 1 / 0)
         with pytest.raises(ExceptionGroup, match="unhandled errors"):
             await asyncio.wait_for(running, 40)
         assert "the heartbeat of worker" in caplog.text

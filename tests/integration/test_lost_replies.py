@@ -235,7 +235,7 @@ class TestServer:
         """It is no longer known whether it was added."""
         async with Queue(queue_name, redis_url=proxy.url) as queue:
             await queue.add("send", 1)
-            session = queue._loop_session().sender._adder._add_broker.session_of_live_socket()
+            session = queue._get_or_open_loop_session().sender._adder._add_broker.find_or_begin_live_session()
             assert session is not None
             if not session.can_use_idmp:
                 pytest.skip("this server remembers no numbers: the ledger does, whichever server it is on")
@@ -368,7 +368,7 @@ class TestNoAnswer:
             async with Queue(queue_name, redis_url=own.url, timeout_s=0.3) as queue:
                 await queue.add("send", 0)
                 own.stop()
-                await eventually(lambda: not queue._loop_session().broker.is_connected)
+                await eventually(lambda: not queue._get_or_open_loop_session().broker.is_connected)
                 took, error = await _raised(queue.add("send", 1))
                 assert isinstance(error, ConnectionLost)
                 assert took < SOON_S

@@ -55,7 +55,7 @@ class Bench:
         self.arrived: list[list[bytes]] = []
 
     async def fill(self, count: int) -> list[bytes]:
-        await self.broker.rebuild_group(GROUP, ME, LEASE_MS, [])
+        await self.broker.report_held_to_rebuild_group(GROUP, ME, LEASE_MS, [])
         return [await self.add() for _ in range(count)]
 
     async def read(self, consumer: str = ME, count: int = 10, small: int = 100) -> list[bytes]:
@@ -63,7 +63,7 @@ class Bench:
             self.arrived.append([entry_id for entry_id, _ in entries])
 
         request = ReadRequest(count, None, math.inf, arrive, small)
-        reading = await self.broker.read(GROUP, consumer, request)
+        reading = await self.broker.send_read(GROUP, consumer, request)
         entries = await reading
         assert reading.reply_bytes > 0
         return [entry_id for entry_id, _ in entries]
@@ -117,7 +117,7 @@ async def bench(
     broker = connector.make_broker(keys, timeout_s=5)
     yield real_bench(broker, witness, keys)
     await broker.close()
-    connector.leave_embedded_server()
+    connector.leave_embedded_server_and_stop_logging()
 
 
 class TestReading:
@@ -182,7 +182,7 @@ class TestSettling:
         """A lower count than the delivery's is of a group that was rebuilt since."""
         ids = await bench.fill(4)
         await bench.read(count=3)
-        await bench.broker.count_delivery(GROUP, ME, [(ids[1], 1)])
+        await bench.broker.increment_delivery_counts(GROUP, ME, [(ids[1], 1)])
         failed = [rescheduled(ids[0], 1, delay_ms=60_000), rescheduled(ids[1], 1), rescheduled(ids[3], 1)]
         assert (await bench.broker.reschedule(GROUP, ME, failed, 0)).answers == b"100"
         dead = [buried(ids[1], 1), buried(ids[2], 7)]
@@ -195,11 +195,11 @@ class TestLeases:
         ids = await bench.fill(3)
         await bench.read(count=1)
         await bench.read(OTHER, count=1)
-        await bench.broker.count_delivery(GROUP, ME, [(ids[0], 1)])
+        await bench.broker.increment_delivery_counts(GROUP, ME, [(ids[0], 1)])
         assert (await bench.broker.renew_worker_lease(GROUP, ME, LEASE_MS, [(ids[0], 2)])).lost == []
         renewed = await bench.broker.renew_worker_lease(GROUP, ME, LEASE_MS, [(one, 1) for one in ids])
         assert renewed == RenewalResult(QueueFlags(False, False), living=1, over=0, lost=ids)
-        now_ms = await bench.broker.now_ms()
+        now_ms = await bench.broker.read_server_time_ms()
         assert 0 < (await bench.broker.read_leases(GROUP))[b"me"] - now_ms <= LEASE_MS
 
     async def test_a_renewal_counts_the_leases_that_go_on_and_those_that_are_over(self, bench: Bench) -> None:
@@ -210,7 +210,9 @@ class TestLeases:
         assert not await bench.broker.leave_group(GROUP, OTHER)
         renewed = await bench.broker.renew_worker_lease(GROUP, ME, LEASE_MS, [])
         assert (renewed.living, renewed.over) == (1, 1)
-        assert await bench.broker.read_ended_leases(GROUP, await bench.broker.now_ms()) == {OTHER.encode(): 0.0}
+        assert await bench.broker.read_ended_leases(GROUP, await bench.broker.read_server_time_ms()) == {
+            OTHER.encode(): 0.0
+        }
 
     async def test_a_worker_that_holds_nothing_leaves_without_a_trace(self, bench: Bench) -> None:
         await bench.fill(1)
@@ -224,7 +226,7 @@ class TestLeases:
         await bench.broker.renew_worker_lease(GROUP, ME, LEASE_MS, [])
         assert not await bench.broker.leave_group(GROUP, ME)
         assert await bench.broker.read_leases(GROUP) == {b"me": 0.0}
-        take_over = partial(bench.broker.take_over, GROUP, OTHER, b"me")
+        take_over = partial(bench.broker.take_over_if_lease_is_same, GROUP, OTHER, b"me")
         assert await take_over(1.0, 0, 10, BOUNDS) is None
         assert [(one.id, one.deliveries) for one in await take_over(0.0, 0, 1, BOUNDS) or []] == [(ids[0], 1)]
         assert [(one.id, one.deliveries) for one in await take_over(0.0, 0, 10, BOUNDS) or []] == [(ids[1], 1)]
@@ -235,12 +237,12 @@ class TestLeases:
         ids = await bench.fill(3)
         await bench.read(OTHER, count=2)
         await bench.read(ME, count=1)
-        assert [one.id for one in await bench.broker.claim_idle(GROUP, ME, 0, 10, BOUNDS)] == ids[:2]
+        assert [one.id for one in await bench.broker.claim_idle_without_lease(GROUP, ME, 0, 10, BOUNDS)] == ids[:2]
         assert await bench.broker.count_held_entries(GROUP) == {b"me": 3}
 
     async def test_a_group_that_is_gone_is_rebuilt_around_what_is_held(self, bench: Bench) -> None:
         ids = [await bench.add() for _ in range(3)]
-        assert await bench.broker.rebuild_group(GROUP, ME, LEASE_MS, [(ids[1], 2)])
+        assert await bench.broker.report_held_to_rebuild_group(GROUP, ME, LEASE_MS, [(ids[1], 2)])
         assert await bench.broker.list_pending_ids(GROUP, ME, b"", b"+", 10) == [(ids[1], 2)]
         assert await bench.broker.count_held_entries(GROUP) == {b"me": 1, RELEASED.encode(): 1}
         assert await bench.read() == ids[2:]
@@ -263,14 +265,14 @@ class TestPending:
         ids = await bench.fill(1)
         await bench.read()
         for _ in range(2):
-            await bench.broker.count_delivery(GROUP, ME, [(ids[0], 1)])
+            await bench.broker.increment_delivery_counts(GROUP, ME, [(ids[0], 1)])
         assert await bench.broker.list_pending_ids(GROUP, ME, b"", b"+", 10) == [(ids[0], 2)]
 
     async def test_released_entries_are_there_for_any_worker(self, bench: Bench) -> None:
         ids = await bench.fill(2)
         await bench.read()
         assert [await bench.broker.release_entries(GROUP, ME, [(one, 0) for one in ids]) for _ in range(2)] == [2, 0]
-        taken = await bench.broker.take_over(GROUP, OTHER, RELEASED.encode(), 0.0, 0, 10, BOUNDS)
+        taken = await bench.broker.take_over_if_lease_is_same(GROUP, OTHER, RELEASED.encode(), 0.0, 0, 10, BOUNDS)
         assert taken is not None
         assert [(one.id, one.deliveries) for one in taken] == [(one, 0) for one in ids]
 
@@ -285,29 +287,29 @@ class TestDelayed:
         )
         await bench.broker.reschedule(GROUP, ME, [late, due], 0)
         await asyncio.sleep(0.005)  # a due time is rounded up to the next ms
-        depth, _ = await bench.broker.count_delayed()
-        done = await bench.broker.promote(ME, LEASE_MS, 10, events_max_len=0)
+        depth, _ = await bench.broker.count_delayed_and_overdue_ms()
+        done = await bench.broker.promote_batch_if_leader(ME, LEASE_MS, 10, events_max_len=0)
         assert (depth, done.leads, done.promoted, done.other) == (2, True, 1, None)
         assert 0 < done.next_due_ms <= 60_000
         assert await bench.counts() == (1, 1, 0)
 
     async def test_one_holder_leads_until_it_lets_go(self, bench: Bench) -> None:
-        assert (await bench.broker.promote(ME, 5000, 10, events_max_len=0)).next_due_ms == -1
-        followed = await bench.broker.promote(OTHER, 5000, 10, events_max_len=0)
+        assert (await bench.broker.promote_batch_if_leader(ME, 5000, 10, events_max_len=0)).next_due_ms == -1
+        followed = await bench.broker.promote_batch_if_leader(OTHER, 5000, 10, events_max_len=0)
         assert followed.other is not None
         assert (followed.leads, followed.other.name) == (False, ME)
         assert 0 < followed.next_due_ms <= 5000
         await bench.broker.release_promoter_lease(OTHER)
-        assert not (await bench.broker.promote(OTHER, 5000, 10, events_max_len=0)).leads
+        assert not (await bench.broker.promote_batch_if_leader(OTHER, 5000, 10, events_max_len=0)).leads
         await bench.broker.release_promoter_lease(ME)
-        assert (await bench.broker.promote(OTHER, 5000, 10, events_max_len=0)).leads
+        assert (await bench.broker.promote_batch_if_leader(OTHER, 5000, 10, events_max_len=0)).leads
 
 
 async def test_a_connected_broker_says_so_until_it_is_closed(bench: Bench) -> None:
-    await bench.broker.now_ms()
+    await bench.broker.read_server_time_ms()
     assert bench.broker.is_connected
     assert bench.broker.client_id is not None
     assert await bench.broker.read_queue_flags() == (False, False)
-    assert not await bench.broker.read_cancellations()
+    assert not await bench.broker.read_cancellations_and_remove_outdated()
     await bench.broker.close()
     assert not bench.broker.is_connected

@@ -33,7 +33,7 @@ from pychasqui import (
 )
 from pychasqui._http import server as http
 from pychasqui._wire.envelope import encode_envelope
-from pychasqui._wire.member import join_member
+from pychasqui._wire.member import make_delayed_member
 from pychasqui._wire.msgpack import encode_data
 from pychasqui.metrics import DlqRouted, JobOutcome, JobsAdded, JobsCancelled, LockOutcome, PromoterTick, ReaderBatch
 from tests.support.handlers import fail_by_name
@@ -318,7 +318,7 @@ class TestPromoter:
         for number in range(3):
             envelope = encode_envelope(f"id-{number}", encode_data(None), 1, 0, None)
             due_ms = (int(seconds) - 60) * 1000
-            await witness.zadd(f"{{chasqui:{queue_name}}}:delayed", {join_member("mail", envelope): due_ms})
+            await witness.zadd(f"{{chasqui:{queue_name}}}:delayed", {make_delayed_member("mail", envelope): due_ms})
         alone = Promoter(queue_name, redis_url=redis_url, promote_batch=1, metrics=sink)
         async with make_worker(succeed, delayed_enabled=False), alone:
             await eventually(lambda: len(sink.promoter_ticks) > 3)

@@ -623,7 +623,7 @@ class TestLoops:
 
         async def add(number: int, *, last: bool = False) -> None:
             await queue.add("send", number)
-            await queue._loop_session().broker.close()  # so that no socket is left to a loop that has ended
+            await queue._get_or_open_loop_session().broker.close()  # so that no socket is left to a loop that has ended
             if last:
                 await queue.close()
 

@@ -641,13 +641,13 @@ class TestPoison:
         monkeypatch: pytest.MonkeyPatch,
         caplog: Any,
     ) -> None:
-        fired, bury = Fired(), RepeatablesBroker.bury_repeatable
+        fired, bury = Fired(), RepeatablesBroker.try_to_bury_repeatable
 
         async def mend_and_bury(broker: RepeatablesBroker, *arguments: Any) -> str | None:
             await repeats.put(b"k", DECODED, int(time.time() * 1000))
             return await bury(broker, *arguments)
 
-        monkeypatch.setattr(RepeatablesBroker, "bury_repeatable", mend_and_bury)
+        monkeypatch.setattr(RepeatablesBroker, "try_to_bury_repeatable", mend_and_bury)
         await repeats.put(b"k", b"\xc1")
         async with make_worker(fired) as worker:
             await eventually(lambda: fired.count("good") == 1)

@@ -33,7 +33,7 @@ class TestAnswers:
     """The answer of a caller that gives up reaches no other caller."""
 
     async def test_cancelled_calls_never_shift_the_answers_of_others(self, queue: Queue) -> None:
-        call = queue._loop_session().broker.call
+        call = queue._get_or_open_loop_session().broker.call
         rng, wrong, right, cancelled = random.Random(1), 0, 0, 0
 
         async def ask(tag: str) -> bytes:

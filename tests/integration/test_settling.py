@@ -57,7 +57,7 @@ async def test_the_ack_of_an_entry_that_becomes_pending_meanwhile_leaves_nothing
     async with Proxy(redis_url) as proxy:
         connector = Connector(proxy.url, tls=False, client_name="acks")
         broker = connector.make_broker(keys, timeout_s=40)
-        await broker.now_ms()
+        await broker.read_server_time_ms()
         proxy.freeze("replies")
         acking = asyncio.create_task(broker.ack("default", [entry_id]))
         await eventually(lambda: proxy.count(entry_id) == 1)
@@ -66,7 +66,7 @@ async def test_the_ack_of_an_entry_that_becomes_pending_meanwhile_leaves_nothing
         proxy.thaw()
         await acking
         await broker.close()
-        connector.leave_embedded_server()
+        connector.leave_embedded_server_and_stop_logging()
     assert await witness.xlen(keys.stream) == 0
     assert (await witness.xpending(keys.stream, "default"))["pending"] == 0
 
@@ -77,13 +77,13 @@ async def test_a_plain_ack_on_a_live_connection_leaves_without_a_task(redis_url:
     await witness.xreadgroup("default", "me", {keys.stream: ">"})
     connector = Connector(redis_url, tls=False, client_name="acks")
     broker = connector.make_broker(keys, timeout_s=40)
-    await broker.now_ms()
+    await broker.read_server_time_ms()
     before = asyncio.all_tasks()
     acked = broker.send_ack("default", [entry_id])
     assert asyncio.all_tasks() == before or not await has_xackdel(witness)
     await acked
     await broker.close()
-    connector.leave_embedded_server()
+    connector.leave_embedded_server_and_stop_logging()
     assert await witness.xlen(keys.stream) == 0
     assert (await witness.xpending(keys.stream, "default"))["pending"] == 0
 

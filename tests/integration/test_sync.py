@@ -291,7 +291,7 @@ def test_ctrl_c_ends_a_wait_and_the_next_call_works(redis_url: str, queue_name: 
 
 
 def close_idle_portal() -> None:
-    portal.before_fork()
+    portal.lock_and_close_if_idle_before_fork()
     portal.after_fork_in_parent()
 
 
@@ -310,13 +310,13 @@ class TestPortal:
         self, sync_queue: SyncQueue, monkeypatch: pytest.MonkeyPatch, name: str | None, value: object
     ) -> None:
         short_cuts: list[object] = []
-        run_until_ended_or_stopped = PortalLoop.run_until_ended_or_stopped
+        run_without_task_until_ended_or_stopped = PortalLoop.run_without_task_until_ended_or_stopped
 
         def note_and_run(loop: PortalLoop, *arguments: Any) -> Any:
             short_cuts.append(loop)
-            return run_until_ended_or_stopped(loop, *arguments)
+            return run_without_task_until_ended_or_stopped(loop, *arguments)
 
-        monkeypatch.setattr(PortalLoop, "run_until_ended_or_stopped", note_and_run)
+        monkeypatch.setattr(PortalLoop, "run_without_task_until_ended_or_stopped", note_and_run)
         if name is not None:
             monkeypatch.setattr(f"pychasqui._tasks.portal_loop.{name}", value)
         close_idle_portal()
@@ -333,9 +333,9 @@ class TestPortal:
     def test_the_running_loop_is_found_without_private_parts(self) -> None:
         program = (
             "import asyncio\nimport asyncio.events\ndel asyncio._get_running_loop\n"
-            "from pychasqui._tasks.portal_loop import get_loop_of_this_thread\n"
-            "async def main(): return get_loop_of_this_thread() is asyncio.get_running_loop()\n"
-            "assert asyncio.run(main())\nassert get_loop_of_this_thread() is None"
+            "from pychasqui._tasks.portal_loop import get_running_loop_or_none\n"
+            "async def main(): return get_running_loop_or_none() is asyncio.get_running_loop()\n"
+            "assert asyncio.run(main())\nassert get_running_loop_or_none() is None"
         )
         ended = run_program(program)
         assert ended.returncode == 0, ended.stderr
@@ -352,7 +352,7 @@ class TestPortal:
 
         own, holder = Portal(), Holder()
         assert own.call(answer, holder) == 7
-        own.close_at_exit()
+        own.close_if_idle_at_exit()
         assert (holder.closed, own.is_open) == (1, False)
         assert own.call(answer, holder) == 7, "a late call runs in its caller's thread"
         assert (holder.closed, own.is_open) == (2, False)

@@ -96,7 +96,7 @@ def test_each_call_runs_in_the_context_of_its_caller(needs_task: bool) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    portal.close_at_exit()
+    portal.close_if_idle_at_exit()
     assert seen == {(number, number) for number in range(6)}
 
 
@@ -125,7 +125,7 @@ def test_a_call_without_a_task_goes_on_after_a_signal_and_raises_what_it_raises(
             portal.call(fail, Holder(), needs_task=False)
     finally:
         signal.signal(signal.SIGALRM, before)
-        portal.close_at_exit()
+        portal.close_if_idle_at_exit()
 
 
 def test_a_caller_whose_call_has_ended_leaves_while_another_waits() -> None:
@@ -148,7 +148,7 @@ def test_a_caller_whose_call_has_ended_leaves_while_another_waits() -> None:
     is_released.set()
     long.join()
     portal.call(wait_short, Holder())
-    portal.close_at_exit()
+    portal.close_if_idle_at_exit()
     assert order == ["short", "long", "short"]
 
 

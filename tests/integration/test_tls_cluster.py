@@ -37,11 +37,11 @@ async def test_jobs_run_while_a_slot_moves(cluster: ClusterServers) -> None:
     name = cluster.queue_name(0)
     slot = slot_of(f"{{chasqui:{name}}}")
     async with Traffic(name, url(cluster.nodes[2])) as traffic:
-        assert traffic.queue._loop_session().broker.server_address == f"localhost:{cluster.nodes[0].port}"
+        assert traffic.queue._get_or_open_loop_session().broker.server_address == f"localhost:{cluster.nodes[0].port}"
         await asyncio.to_thread(cluster.move_slot, slot, cluster.nodes[1])
         await traffic.flow()
         await traffic.end()
-        assert traffic.queue._loop_session().broker.server_address == f"localhost:{cluster.nodes[1].port}"
+        assert traffic.queue._get_or_open_loop_session().broker.server_address == f"localhost:{cluster.nodes[1].port}"
     assert (traffic.twice, traffic.refused) == (set(), {})
 
 

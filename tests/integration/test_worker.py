@@ -232,7 +232,7 @@ class TestHandlers:
             await add_numbers(queue, 5)
             await eventually(lambda: len(seen) == 6)
             assert worker._components is not None
-            worker._components.reading._connection.drop(ConnectionLost("for a test"))
+            worker._components.reading._connection.drop_socket(ConnectionLost("for a test"))
             await queue.add("alone")
             await eventually(lambda: len(seen) == 7)
         assert seen == ["outside"] * 7

@@ -66,7 +66,7 @@ class TestLostReplies:
         await add(queue_name, redis_url, "a", "b")
         await hand_to(witness, keys, "dead")
         await witness.zadd(keys.workers, {"dead": 0})
-        lost = lose_replies(monkeypatch, "take_over")
+        lost = lose_replies(monkeypatch, "take_over_if_lease_is_same")
         async with worker(queue_name, redis_url, runs):
             await eventually(lambda: lost)
             await eventually(lambda: runs.ids == {"a", "b"}, timeout=40)
@@ -78,7 +78,7 @@ class TestLostReplies:
         keys, runs = Keys(queue_name), RecordingHandler()
         await add(queue_name, redis_url, "a")
         await hand_to(witness, keys, "official")
-        lost = lose_replies(monkeypatch, "claim_idle")
+        lost = lose_replies(monkeypatch, "claim_idle_without_lease")
         async with worker(queue_name, redis_url, runs, claim_min_idle_ms=300):
             await eventually(lambda: lost)
             await eventually(lambda: runs.ids == {"a"}, timeout=40)
@@ -88,7 +88,7 @@ class TestLostReplies:
     ) -> None:
         runs = RecordingHandler()
         await add(queue_name, redis_url, "a", "b")
-        lost = lose_replies(monkeypatch, "read")
+        lost = lose_replies(monkeypatch, "send_read")
         async with worker(queue_name, redis_url, runs):
             await eventually(lambda: lost)
             await eventually(lambda: runs.ids == {"a", "b"}, timeout=40)
@@ -225,8 +225,8 @@ class TestThereAndBack:
             assert mine._components is not None
             await add(queue_name, redis_url, "a")
             parts = mine._components
-            request = ReadRequest(10, 100, math.inf, parts.intake.put_new_entries_and_start, small=500)
-            await (await parts.reading.read(GROUP, mine.consumer_id, request))
+            request = ReadRequest(10, 100, math.inf, parts.intake.put_new_entries_and_start_lone_job, small=500)
+            await (await parts.reading.send_read(GROUP, mine.consumer_id, request))
             assert mine._components.lanes.waiting == 1
             _, (entry_id, _) = await witness.xrange(keys.stream)
             for owner in ("other", mine.consumer_id):
@@ -329,8 +329,8 @@ class TestHandlers:
         await eventually(started.is_set)
         assert first._components is not None
         parts = first._components
-        request = ReadRequest(10, 100, math.inf, parts.intake.put_new_entries_and_start, small=500)
-        await (await parts.reading.read(GROUP, first.consumer_id, request))
+        request = ReadRequest(10, 100, math.inf, parts.intake.put_new_entries_and_start_lone_job, small=500)
+        await (await parts.reading.send_read(GROUP, first.consumer_id, request))
         closing = asyncio.create_task(first.close())
         await asyncio.sleep(0.1)
         gate.set()

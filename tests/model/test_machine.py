@@ -82,7 +82,7 @@ class ModelRun:
 
     @property
     def place(self) -> tuple[bytes, int]:
-        return self.job.entry_id, self.job.number
+        return self.job.entry_id, self.job.delivery_number
 
 
 @dataclass
@@ -168,7 +168,7 @@ class Machine(RuleBasedStateMachine):
     @initialize()
     def begin(self) -> None:
         self.client.flushdb()
-        assert self.wait(self.broker.rebuild_group(GROUP, "anybody", LEASE_MS, []))
+        assert self.wait(self.broker.report_held_to_rebuild_group(GROUP, "anybody", LEASE_MS, []))
         for _ in range(2):
             self.workers.append(self._newcomer())
         self._add(3, 0, "none")
@@ -197,13 +197,13 @@ class Machine(RuleBasedStateMachine):
     def add(self, count: int, slot: int, fault: str, age: int) -> None:
         self._add(count, slot, fault)
         number, taken = self.model.ledger[slot]
-        assert self._send_batch(slot, max(1, number - age), ["stuck on an old connection"]) == taken
+        assert self._send_batch_or_schedule_resend(slot, max(1, number - age), ["stuck on an old connection"]) == taken
 
     def _add(self, count: int, slot: int, fault: str) -> None:
         self.number += 1
         jobs = [f"job-{len(self.model.added) + number}" for number in range(count)]
         before = set(self._stream())
-        self._send_batch(slot, self.number, jobs, again=fault == "sent twice")
+        self._send_batch_or_schedule_resend(slot, self.number, jobs, again=fault == "sent twice")
         fresh = sorted(set(self._stream()) - before, key=order)
         assert len(fresh) == count
         for entry_id, job in zip(fresh, jobs, strict=True):
@@ -211,18 +211,20 @@ class Machine(RuleBasedStateMachine):
         self.model.added += jobs
         self.model.ledger[slot] = (self.number, count)
 
-    def _send_batch(self, slot: int, number: int, jobs: list[str], *, again: bool = False) -> int:
+    def _send_batch_or_schedule_resend(self, slot: int, number: int, jobs: list[str], *, again: bool = False) -> int:
         envelopes = [encode_envelope(job, encode_data(job), 0, 0, None) for job in jobs]
         arguments = (slot, number, LONG_MS, 0, 1, len(jobs), 1, "mail", "", *envelopes)
         taken: int = self.wait(self.broker.run_script(scripts.ADD, (KEYS.stream, LEDGER), arguments))
         if again:
-            assert self._send_batch(slot, number, jobs) == taken
+            assert self._send_batch_or_schedule_resend(slot, number, jobs) == taken
         return taken
 
     # Reading and running --------------------------------------------------------------------------------------------
 
     async def _read(self, consumer: str, count: int) -> list[Any]:
-        return await (await self.broker.read(GROUP, consumer, ReadRequest(count, None, inf, lambda *_: None, small=1)))
+        return await (
+            await self.broker.send_read(GROUP, consumer, ReadRequest(count, None, inf, lambda *_: None, small=1))
+        )
 
     @precondition(lambda self: self.model.unread())
     @rule(slot=slots, count=counts, fault=losses, starts=st.booleans())
@@ -404,7 +406,7 @@ class Machine(RuleBasedStateMachine):
         name, lease = candidates[pick % len(candidates)]
         self._let_lie_since(name, lease)
         judged = (name.encode(), lease, MIN_IDLE_MS)
-        taken = self.wait(self.broker.take_over(GROUP, worker.name, *judged, count, BOUNDS))
+        taken = self.wait(self.broker.take_over_if_lease_is_same(GROUP, worker.name, *judged, count, BOUNDS))
         if self.model.leases.get(name) != lease:
             assert taken is None, "the lease has moved"
             return
@@ -475,7 +477,7 @@ class Machine(RuleBasedStateMachine):
         worker = self.workers[slot]
         spared = {worker.name, None, *self.model.leases}
         lying = [i for i, entry in self.model.entries.items() if entry.is_idle and entry.owner not in spared]
-        taken = self.wait(self.broker.claim_idle(GROUP, worker.name, MIN_IDLE_MS, count, BOUNDS))
+        taken = self.wait(self.broker.claim_idle_without_lease(GROUP, worker.name, MIN_IDLE_MS, count, BOUNDS))
         lying.sort(key=lambda entry_id: (self.model.entries[entry_id].owner, order(entry_id)))  # consumer by consumer
         self._receive(worker, taken, lying[:count], fault, starts=starts)
 
@@ -500,7 +502,7 @@ class Machine(RuleBasedStateMachine):
         page = self.wait(self.broker.list_pending(GROUP, worker.name, b"", b"+", 100, BOUNDS))
         seen = [(entry.id, entry.deliveries) for entry in page]
         assert [entry_id for entry_id, _ in seen] == self.model.held_by(worker.name)
-        self.ask(lambda: self.broker.count_delivery(GROUP, worker.name, seen), fault)
+        self.ask(lambda: self.broker.increment_delivery_counts(GROUP, worker.name, seen), fault)
         for entry_id, _ in seen:
             entry = self.model.entries[entry_id]
             entry.deliveries, entry.is_idle = entry.deliveries + 1, False
@@ -510,7 +512,7 @@ class Machine(RuleBasedStateMachine):
         """What was not started; what was started goes on."""
         jobs = [run.job for run in worker.runs.values() if not run.is_started]
         held = [(job.entry_id, job.earlier_deliveries) for job in jobs]
-        ours = [job for job in jobs if self.model.is_ours(worker.name, job.entry_id, job.number)]
+        ours = [job for job in jobs if self.model.is_ours(worker.name, job.entry_id, job.delivery_number)]
         answers = self.ask(lambda: self.broker.release_entries(GROUP, worker.name, held), fault)
         assert answers == (len(ours), 0 if fault == "sent twice" else len(ours))
         for job in jobs:
@@ -550,7 +552,7 @@ class Machine(RuleBasedStateMachine):
         expected = min(batch, len(due)) if leads else 0
         calls = 2 if fault == "sent twice" else 1
         for call in range(calls):
-            done = self.wait(self.broker.promote(worker.name, LONG_MS, batch, events_max_len=0))
+            done = self.wait(self.broker.promote_batch_if_leader(worker.name, LONG_MS, batch, events_max_len=0))
             left = max(0, len(due) - call * batch)
             assert (done.leads, done.promoted, done.set_aside) == (leads, min(left, expected) if expected else 0, 0)
         if leads:
@@ -608,7 +610,9 @@ class Machine(RuleBasedStateMachine):
             if is_there:
                 unclaimed.discard(worker.name)
             is_complete = is_there and not unclaimed
-            assert self.wait(self.broker.rebuild_group(GROUP, worker.name, LEASE_MS, held)) == is_complete
+            assert (
+                self.wait(self.broker.report_held_to_rebuild_group(GROUP, worker.name, LEASE_MS, held)) == is_complete
+            )
             if has_lease:
                 self.model.leases[worker.name] = float(self.client.zscore(KEYS.workers, worker.name))
         assert is_there

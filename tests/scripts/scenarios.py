@@ -15,7 +15,7 @@ from pychasqui._redis import scripts
 from pychasqui._redis.keys import REGISTRY
 from pychasqui._redis.leases import MUST_CLAIM
 from pychasqui._wire.envelope import encode_envelope
-from pychasqui._wire.member import join_member
+from pychasqui._wire.member import make_delayed_member
 from pychasqui._wire.msgpack import encode_data
 from tests.scripts.group import (
     GROUP,
@@ -63,7 +63,7 @@ def envelope(job: str) -> bytes:
 
 
 def member(job: str) -> bytes:
-    return join_member("mail", envelope(job))
+    return make_delayed_member("mail", envelope(job))
 
 
 def hold(group: Group, consumer: str = "a", *, marked: bool = False) -> dict[str, bytes]:
@@ -334,7 +334,7 @@ def _hold(group: Group) -> Call:
     return lambda by: by.hold_lease("a")
 
 
-def _claim_name(group: Group) -> Call:
+def _claim_name_when_free(group: Group) -> Call:
     """Another process has claimed the name, and has not gone on."""
     group.client.zadd(KEYS.workers, {"a": 1})
     group.client.set(KEYS.name_claim(GROUP, "a"), "another", px=A_MINUTE_MS)
@@ -551,7 +551,7 @@ SCENARIOS = [
     Scenario("purge_waiting", _purge_waiting, best_effort=MARKERS),
     Scenario("empty_stream", _empty_stream),
     Scenario("release_leader_lease", _yield),
-    Scenario("claim_name", _claim_name),
+    Scenario("claim_name", _claim_name_when_free),
     Scenario("renew_worker_lease", _keep, best_effort=(KEYS.worker("a"),)),
     Scenario("hold_lease", _hold, stands_on=(KEYS.workers,)),
     Scenario("release_entries", _release),

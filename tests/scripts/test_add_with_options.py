@@ -8,7 +8,7 @@ import pytest
 import redis
 
 from pychasqui._redis import scripts
-from pychasqui._wire.member import join_member
+from pychasqui._wire.member import make_delayed_member
 from tests.scripts.group import (
     GROUP,
     HOUR_MS,
@@ -66,7 +66,7 @@ def envelope(job_id: str) -> bytes:
 
 def delay_officially(group: Group, job_id: str, delay_ms: int) -> bytes:
     """Delays a job as an official producer does. Returns the member."""
-    member = join_member("mail", envelope(job_id))
+    member = make_delayed_member("mail", envelope(job_id))
     group.client.set(official_unique_key(job_id), "1", ex=max(1, delay_ms // 1000) + 3600)
     group.client.zadd(KEYS.delayed, {member: group.now_ms + delay_ms})
     group.client.set(index_key(job_id), member)
@@ -124,18 +124,18 @@ class TestStreamOrDelayed:
         before = group.now_ms
         assert group.add_with_options(Wanted("mail", b"x", "job", "+5000")) == "n"
         assert group.stream == []
-        assert before + 5000 <= group.delayed[join_member("mail", b"x")] <= group.now_ms + 5001
+        assert before + 5000 <= group.delayed[make_delayed_member("mail", b"x")] <= group.now_ms + 5001
 
     def test_a_job_is_never_due_early_not_even_by_a_part_of_a_millisecond(self, group: Group) -> None:
         for number in range(20):
             before = group.now_us
             group.add_with_options(Wanted("mail", b"%d" % number, "job", "+5000"))
-            assert group.delayed[join_member("mail", b"%d" % number)] * 1000 >= before + 5_000_000
+            assert group.delayed[make_delayed_member("mail", b"%d" % number)] * 1000 >= before + 5_000_000
 
     def test_a_job_may_be_due_at_a_time(self, group: Group) -> None:
         at_ms = group.now_ms + HOUR_MS
         group.add_with_options(Wanted("mail", b"x", "job", str(at_ms)))
-        assert group.delayed == {join_member("mail", b"x"): at_ms}
+        assert group.delayed == {make_delayed_member("mail", b"x"): at_ms}
 
     def test_a_time_that_has_passed_is_now(self, group: Group) -> None:
         for due in ("0", "1", str(group.now_ms - 1)):
@@ -148,7 +148,7 @@ class TestStreamOrDelayed:
 
     def test_the_index_finds_a_delayed_job_and_ends_so_long_after_it_is_due(self, group: Group) -> None:
         group.add_with_options(Wanted("mail", b"x", "job", "+5000"))
-        assert group.index("job") == join_member("mail", b"x")
+        assert group.index("job") == make_delayed_member("mail", b"x")
         assert KEPT_MS < group.client.pttl(index_key("job")) <= KEPT_MS + 5000
 
     def test_a_job_that_is_due_now_needs_no_index(self, group: Group) -> None:
@@ -170,18 +170,18 @@ class TestStreamOrDelayed:
     def test_any_envelope_and_any_id_pass_unchanged(self, group: Group) -> None:
         for number, envelope in enumerate([bytes(range(256)), b"", b"\0", b"\r\n", b"7"]):
             group.add_with_options(only(envelope, due=LATER, job_id=f"ü {number} %s"))
-            assert group.index(f"ü {number} %s") == join_member("mail", envelope)
+            assert group.index(f"ü {number} %s") == make_delayed_member("mail", envelope)
 
     def test_names_of_any_length(self, group: Group) -> None:
         name = "ü" * 150
         group.add_with_options(Wanted(name, b"x", "job", LATER))
-        assert list(group.delayed) == [join_member(name, b"x")]
+        assert list(group.delayed) == [make_delayed_member(name, b"x")]
 
     @pytest.mark.parametrize("delay_ms", (1, 30 * 24 * HOUR_MS, 2**53, 2**64 - 1, 10**300))
     @pytest.mark.parametrize("if_exists", ("", "keep"))
     def test_any_delay_is_stored(self, group: Group, delay_ms: int, if_exists: str) -> None:
         assert group.add_with_options(only(b"x", if_exists, f"+{delay_ms}"), only(b"y", job_id="other")) == "nn"
-        assert group.delayed[join_member("mail", b"x")] == pytest.approx(group.now_ms + delay_ms, abs=60_000)
+        assert group.delayed[make_delayed_member("mail", b"x")] == pytest.approx(group.now_ms + delay_ms, abs=60_000)
         assert group.envelopes == [b"y"]
 
     def test_a_delay_beyond_all_bounds_costs_no_job(self, group: Group) -> None:
@@ -189,7 +189,7 @@ class TestStreamOrDelayed:
         jobs = (Wanted("", b"1", "1", never), only(b"2", due=never), only(b"3", job_id="3"))
         assert group.add_with_options(*jobs) == "nnn"
         assert (len(group.delayed), group.envelopes) == (2, [b"3"])
-        assert (group.index("1"), group.uniqueness_key("job")) == (join_member("", b"1"), "d")
+        assert (group.index("1"), group.uniqueness_key("job")) == (make_delayed_member("", b"1"), "d")
 
 
 class TestUniquenessKey:
@@ -267,12 +267,12 @@ class TestUniquenessKey:
         assert group.add_with_options(only(b"second", "replace")) == "n"
 
     def test_the_delayed_job_of_an_official_producer_can_be_replaced(self, group: Group) -> None:
-        due_ms, member = group.now_ms + HOUR_MS, join_member("mail", b"theirs")
+        due_ms, member = group.now_ms + HOUR_MS, make_delayed_member("mail", b"theirs")
         group.client.zadd(KEYS.delayed, {member: due_ms})
         group.client.set(index_key("job"), member)
         group.client.set(official_unique_key("job"), "1")
         assert group.add_with_options(only(b"ours", "replace")) == "r"
-        assert group.delayed == {join_member("mail", b"ours"): due_ms}
+        assert group.delayed == {make_delayed_member("mail", b"ours"): due_ms}
         assert group.uniqueness_key("job") == "d"
 
     def test_an_id_like_ours_shows_in_the_entry_that_it_has_a_uniqueness_key(self, group: Group) -> None:
@@ -532,7 +532,7 @@ class TestPoison:
         jobs = (only(b"1", due=LATER), only(b"2", job_id="2"), Wanted("", b"3", "3"), only(b"4", "replace"))
         flagged = (only(b"5", job_id=ULID), Wanted("", b"6", ULID[:-1] + "W", only="keep"))
         assert group.add_with_options(*jobs, *flagged) == "nffrff"
-        assert list(group.delayed) == [join_member("mail", b"4")]
+        assert list(group.delayed) == [make_delayed_member("mail", b"4")]
         assert group.uniqueness_key("2") is None
 
     def test_a_replacement_that_is_refused_leaves_the_first_as_it_is(self, group: Group) -> None:
@@ -540,7 +540,7 @@ class TestPoison:
         use_up(group)
         with pytest.raises(redis.ResponseError, match=r"exhausted|equal or smaller"):
             group.add_with_options(only(b"second", "postpone"))
-        assert list(group.delayed) == [join_member("mail", b"first")]
+        assert list(group.delayed) == [make_delayed_member("mail", b"first")]
         assert group.uniqueness_key("job") == "d"
 
 
@@ -596,8 +596,8 @@ class TestReplace:
         group.add_with_options(only(b"first", due="+5000"))
         (due_ms,) = group.delayed.values()
         assert group.add_with_options(only(b"second", "replace", due=LATER)) == "r"
-        assert group.delayed == {join_member("mail", b"second"): due_ms}
-        assert group.index("job") == join_member("mail", b"second")
+        assert group.delayed == {make_delayed_member("mail", b"second"): due_ms}
+        assert group.index("job") == make_delayed_member("mail", b"second")
         assert group.uniqueness_key("job") == "d"
 
     def test_a_job_that_waits_in_the_stream_gets_the_new_data(self, group: Group) -> None:
@@ -666,12 +666,12 @@ class TestReplace:
     def test_the_last_of_a_batch_wins(self, group: Group) -> None:
         jobs = [only(b"%d" % number, "replace", due=LATER) for number in range(5)]
         assert group.add_with_options(*jobs) == "nrrrr"
-        assert list(group.delayed) == [join_member("mail", b"4")]
+        assert list(group.delayed) == [make_delayed_member("mail", b"4")]
 
     def test_the_same_data_again_is_one_job(self, group: Group) -> None:
         assert group.add_with_options(only(b"x", "replace", due=LATER), only(b"x", "replace", due=LATER)) == "nr"
         assert len(group.delayed) == 1
-        assert group.index("job") == join_member("mail", b"x")
+        assert group.index("job") == make_delayed_member("mail", b"x")
 
     def test_a_job_that_an_official_promoter_moved_and_a_worker_holds_is_not_replaced(self, group: Group) -> None:
         """The uniqueness key says that the job is delayed, but a worker has it."""
@@ -688,15 +688,15 @@ class TestPostpone:
         group.add_with_options(only(b"first", due="+5000"))
         before = group.now_ms
         assert group.add_with_options(only(b"second", "postpone", due=LATER)) == "r"
-        assert list(group.delayed) == [join_member("mail", b"second")]
-        assert group.delayed[join_member("mail", b"second")] >= before + HOUR_MS
+        assert list(group.delayed) == [make_delayed_member("mail", b"second")]
+        assert group.delayed[make_delayed_member("mail", b"second")] >= before + HOUR_MS
         assert group.client.pttl(unique_key("job")) > KEPT_MS + HOUR_MS - 60_000
 
     def test_a_job_that_waits_in_the_stream_is_delayed(self, group: Group) -> None:
         group.add_with_options(only(b"first"))
         assert group.add_with_options(only(b"second", "postpone", due=LATER)) == "r"
         assert (group.stream, group.uniqueness_key("job")) == ([], "d")
-        assert group.index("job") == join_member("mail", b"second")
+        assert group.index("job") == make_delayed_member("mail", b"second")
 
     def test_a_job_without_a_time_is_due_now(self, group: Group) -> None:
         group.add_with_options(only(b"first", due=LATER))
@@ -713,7 +713,7 @@ class TestLedger:
     def test_the_same_batch_sent_again_is_answered_again_and_not_added(self, group: Group) -> None:
         jobs = (Wanted("", b"1", "1"), only(b"2", due=LATER), only(b"3"), only(b"4", "replace"))
         assert [group.add_with_options(*jobs, number=7) for _ in range(3)] == ["nndr"] * 3
-        assert (group.envelopes, list(group.delayed)) == ([b"1"], [join_member("mail", b"4")])
+        assert (group.envelopes, list(group.delayed)) == ([b"1"], [make_delayed_member("mail", b"4")])
 
     def test_the_answer_is_what_it_was_though_the_job_is_done_by_now(self, group: Group) -> None:
         group.add_with_options(only(b"x"), number=7)
@@ -898,7 +898,7 @@ class TestNarrowUser:
             refused("xdel"),
         ):
             narrow.add_with_options(*jobs, number=99)
-        assert (group.envelopes, list(group.delayed)) == ([b"first"], [join_member("mail", b"later")])
+        assert (group.envelopes, list(group.delayed)) == ([b"first"], [make_delayed_member("mail", b"later")])
 
     def test_a_user_without_reading_commands_adds_jobs_that_are_not_unique(self, group: Group) -> None:
         jobs = (Wanted("", b"1", "1", LATER), Wanted("", b"2", "2"))

@@ -6,7 +6,7 @@ import pytest
 import redis
 
 from pychasqui._wire.envelope import encode_envelope
-from pychasqui._wire.member import join_member
+from pychasqui._wire.member import make_delayed_member
 from tests.scripts.group import (
     EVENTS_MAX_LEN,
     GROUP,
@@ -33,7 +33,7 @@ def wanted(job_id: str, due: str = "", only: str = "keep", window_ms: int = 0) -
 
 
 def member(job_id: str) -> bytes:
-    return join_member("mail", envelope(job_id))
+    return make_delayed_member("mail", envelope(job_id))
 
 
 class TestDelayed:

@@ -8,7 +8,7 @@ from contextlib import suppress
 import pytest
 import redis
 
-from pychasqui._wire.member import join_member
+from pychasqui._wire.member import make_delayed_member
 from tests.scripts.group import (
     HOUR_MS,
     KEPT_MS,
@@ -30,7 +30,7 @@ def delay(group: Group, *job_ids: str, due: str = f"+{HOUR_MS}", only: str = "ke
 
 
 def member(job_id: str, name: str = "mail") -> bytes:
-    return join_member(name, f"data of {job_id}".encode())
+    return make_delayed_member(name, f"data of {job_id}".encode())
 
 
 class TestBytes:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import pytest
 import redis
 
-from pychasqui._redis.error_actions import is_not_executed
+from pychasqui._redis.error_actions import may_send_again_after
 from pychasqui.errors import ReplyError
 from tests.scripts.facts import Fact, facts_of
 from tests.scripts.group import KEYS, Group
@@ -75,7 +75,7 @@ class RefusableGroup(Group):
             self.refusals += 1
             if facts_of(self.client) != before:
                 self.wrongs.append(f"it is refused after it has written: {error}")
-            if not is_not_executed(ReplyError(_as_sent(error))):
+            if not may_send_again_after(ReplyError(_as_sent(error))):
                 self.wrongs.append(f"it is not sent again after this refusal: {error}")
             raise
 

@@ -6,7 +6,7 @@ import pytest
 import redis
 
 from pychasqui._wire.envelope import encode_envelope
-from pychasqui._wire.member import join_member
+from pychasqui._wire.member import make_delayed_member
 from pychasqui._wire.msgpack import encode_data
 from tests.scripts.group import HOUR_MS, KEYS, Group, Wanted, index_key, official_unique_key, unique_key
 from tests.scripts.test_keys import monitored
@@ -31,7 +31,7 @@ def test_a_delayed_job_goes_with_its_index_and_its_uniqueness_key(group: Group) 
 
 
 def test_an_overdue_job_goes(group: Group) -> None:
-    group.client.zadd(KEYS.delayed, {join_member("mail", job("1").envelope): 1})
+    group.client.zadd(KEYS.delayed, {make_delayed_member("mail", job("1").envelope): 1})
     assert group.purge_delayed() == 1
     assert (group.delayed, group.stream) == ({}, [])
 
@@ -39,7 +39,7 @@ def test_an_overdue_job_goes(group: Group) -> None:
 def test_a_job_that_waits_for_its_retry_goes(group: Group) -> None:
     group.add_with_options(job("1")._replace(due=""))
     (entry_id,) = group.read("a", 1)
-    member = join_member("mail", job("1").envelope)
+    member = make_delayed_member("mail", job("1").envelope)
     group.reschedule("a", (entry_id, HOUR_MS, member), job_id="1", may_be_unique=1)
     assert group.purge_delayed() == 1
     assert (group.delayed, leftovers(group)) == ({}, [])
@@ -78,7 +78,7 @@ def test_ids_and_names_of_any_length_are_found(group: Group) -> None:
 
 def test_the_id_is_read_from_envelopes_of_three_to_five_fields(group: Group) -> None:
     for array in (0x92, 0x93, 0x95, 0x96):
-        group.client.zadd(KEYS.delayed, {join_member("mail", bytes([array, 0xA4]) + b"id%x" % array): 1})
+        group.client.zadd(KEYS.delayed, {make_delayed_member("mail", bytes([array, 0xA4]) + b"id%x" % array): 1})
         group.client.set(unique_key(f"id{array:x}"), "d")
     assert group.purge_delayed() == 4
     assert sorted(key[-4:] for key in leftovers(group)) == ["id92", "id96"]
@@ -86,7 +86,13 @@ def test_the_id_is_read_from_envelopes_of_three_to_five_fields(group: Group) -> 
 
 def test_a_member_of_any_shape_goes(group: Group) -> None:
     envelopes = (b"", b"\x94", b"\xc1x", b"\x94\xd9", b"\x94\xda\x01", b"\x94\xda", b"\x94\x05", b"text")
-    members = [b"", b"x", b"\xff\xff\xff\xff", b"\x09\x00\x00\x00", *(join_member("", each) for each in envelopes)]
+    members = [
+        b"",
+        b"x",
+        b"\xff\xff\xff\xff",
+        b"\x09\x00\x00\x00",
+        *(make_delayed_member("", each) for each in envelopes),
+    ]
     group.client.zadd(KEYS.delayed, dict.fromkeys(members, 1))
     assert group.purge_delayed() == len(set(members))
     assert group.delayed == {}

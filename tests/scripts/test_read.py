@@ -8,7 +8,7 @@ import redis
 from tests.scripts.group import KEYS, UNBOUNDED, Group, Hold, Taken
 
 
-def add_large(group: Group, count: int, size: int = 1000) -> list[bytes]:
+def add_batch_by_transaction(group: Group, count: int, size: int = 1000) -> list[bytes]:
     return [group.client.xadd(KEYS.stream, {"d": b"x" * (size - 1)}) for _ in range(count)]
 
 
@@ -35,7 +35,7 @@ def test_the_count_bounds_one_call(group: Group) -> None:
 
 
 def test_the_bytes_bound_one_call_and_the_other_entries_stay_unread(group: Group) -> None:
-    entry_ids = add_large(group, 9)
+    entry_ids = add_batch_by_transaction(group, 9)
     assert len(group.read_within_bounds("a", bounds=(3001, 2**30))) == 4
     assert list(group.holds) == entry_ids[:4]
     assert len(group.read_within_bounds("a", bounds=(1, 2**30))) == 1
@@ -43,8 +43,8 @@ def test_the_bytes_bound_one_call_and_the_other_entries_stay_unread(group: Group
 
 
 def test_a_too_large_entry_comes_as_its_size(group: Group) -> None:
-    (large,) = add_large(group, 1, size=5001)
-    (fits,) = add_large(group, 1, size=5000)
+    (large,) = add_batch_by_transaction(group, 1, size=5001)
+    (fits,) = add_batch_by_transaction(group, 1, size=5000)
     taken = group.read_within_bounds("a", bounds=(2**30, 5000))
     assert [(entry.id, isinstance(entry.fields, dict)) for entry in taken] == [(large, False), (fits, True)]
     assert taken[0].fields == 5001
@@ -52,7 +52,7 @@ def test_a_too_large_entry_comes_as_its_size(group: Group) -> None:
 
 
 def test_an_entry_that_is_too_large_takes_nothing_of_the_bytes(group: Group) -> None:
-    add_large(group, 3, size=5001)
+    add_batch_by_transaction(group, 3, size=5001)
     assert len(group.read_within_bounds("a", bounds=(1, 5000))) == 3
 
 

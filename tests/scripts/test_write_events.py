@@ -14,14 +14,14 @@ def event(number: int, *more: str | bytes) -> list[str | bytes]:
     return ["e", "active", "id", f"job-{number}", "ts", "1000", *more]
 
 
-def as_bytes(words: list[str | bytes]) -> list[bytes]:
+def require_bytes(words: list[str | bytes]) -> list[bytes]:
     return [word if isinstance(word, bytes) else word.encode() for word in words]
 
 
 def test_an_event_is_written_with_its_fields_in_their_order(group: Group) -> None:
     written = event(1, "n", "mail", "attempt", "1")
     assert group.write_events(written) == 1
-    assert group.events == [as_bytes(written)]
+    assert group.events == [require_bytes(written)]
 
 
 def test_events_of_different_lengths_come_one_after_the_other(group: Group) -> None:
@@ -32,13 +32,13 @@ def test_events_of_different_lengths_come_one_after_the_other(group: Group) -> N
         event(3, "reason", b"\x00\xff\r\n"),
     ]
     assert group.write_events(*events) == 4
-    assert group.events == [as_bytes(each) for each in events]
+    assert group.events == [require_bytes(each) for each in events]
 
 
 def test_values_may_be_empty_or_large(group: Group) -> None:
     events = [event(1, "n", ""), event(2, "reason", "x" * 100_000)]
     group.write_events(*events)
-    assert group.events == [as_bytes(each) for each in events]
+    assert group.events == [require_bytes(each) for each in events]
 
 
 def test_an_empty_batch_writes_no_event(group: Group) -> None:
@@ -48,7 +48,7 @@ def test_an_empty_batch_writes_no_event(group: Group) -> None:
 
 def test_the_same_call_again_writes_them_again(group: Group) -> None:
     assert (group.write_events(event(1)), group.write_events(event(1))) == (1, 1)
-    assert group.events == [as_bytes(event(1))] * 2
+    assert group.events == [require_bytes(event(1))] * 2
 
 
 def test_the_oldest_go_when_there_are_too_many(group: Group) -> None:
@@ -56,7 +56,7 @@ def test_the_oldest_go_when_there_are_too_many(group: Group) -> None:
     for number in range(10):
         group.write_events(*(event(NODE * number + each) for each in range(NODE)), max_len=3 * NODE)
     assert 3 * NODE <= len(group.events) <= 4 * NODE
-    assert group.events[-1] == as_bytes(event(10 * NODE - 1))
+    assert group.events[-1] == require_bytes(event(10 * NODE - 1))
 
 
 def test_the_stream_is_trimmed_node_by_node(group: Group) -> None:
@@ -96,4 +96,4 @@ def test_no_event_is_written_without_memory(group: Group) -> None:
 
 def test_10_000_events_are_written_in_one_call(group: Group) -> None:
     assert group.write_events(*(event(number) for number in range(10_000)), max_len=100_000) == 10_000
-    assert group.events == [as_bytes(event(number)) for number in range(10_000)]
+    assert group.events == [require_bytes(event(number)) for number in range(10_000)]

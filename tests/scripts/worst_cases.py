@@ -42,8 +42,8 @@ from pychasqui._redis.inspector import PURGED_A_CALL
 from pychasqui._redis.keys import REGISTRY
 from pychasqui._redis.leases import CLAIMED_A_CALL
 from pychasqui._wire.envelope import encode_envelope
-from pychasqui._wire.member import join_member
-from pychasqui._worker.failed_job_mover import cut_batches
+from pychasqui._wire.member import make_delayed_member
+from pychasqui._worker.failed_job_mover import cut_first_batches
 from pychasqui._worker.release import RELEASED_A_CALL
 from pychasqui._worker.scheduler import BYTES_A_CALL, JOBS_A_CALL
 from tests.scripts.group import (
@@ -82,7 +82,9 @@ def grow(group: Group) -> None:
     fill(group, KEYS.stream, WAITING)
     fill(group, KEYS.dead, LETTERS)
     fill(group, KEYS.events, 100_000)
-    client.eval(FILL_SET, 1, KEYS.delayed, DELAYED, group.now_ms + 24 * HOUR_MS, join_member("mail", b"\x93\xa1a"))
+    client.eval(
+        FILL_SET, 1, KEYS.delayed, DELAYED, group.now_ms + 24 * HOUR_MS, make_delayed_member("mail", b"\x93\xa1a")
+    )
     client.eval(FILL_SET, 1, KEYS.repeat, REPEATABLES, group.now_ms + 24 * HOUR_MS, "another ")
     client.zadd(KEYS.workers, {f"worker {number}": group.now_ms + HOUR_MS for number in range(WORKERS)})
     client.zadd(KEYS.workers, {"busy": group.now_ms + HOUR_MS})
@@ -172,7 +174,7 @@ def failed_jobs(group: Group, id_bytes: int) -> list[tuple[bytes, str, bytes]]:
     for job_id in ids_of(OUTCOME_BATCH, id_bytes):
         size = max(100, OUTCOME_BYTES // OUTCOME_BATCH - ID_COST * id_bytes)
         jobs.append(Rescheduled(b"1-1", 1, 1, b"m" * size, job_id, True, "mail", 1, run))
-    alone, batch, *_ = cut_batches(jobs)
+    alone, batch, *_ = cut_first_batches(jobs)
     batch = [*alone, *batch[: OUTCOME_BATCH - 1]]
     failed = []
     for number, (entry_id, job) in enumerate(zip(held(group, len(batch)), batch, strict=True)):
@@ -249,7 +251,7 @@ def add_with_options_and_long_ids(group: Group) -> Call:
 def delay(group: Group, ids: list[str], size: int, due_ms: int) -> None:
     with group.client.pipeline(transaction=False) as pipeline:
         for job_id in ids:
-            member = join_member("mail", envelope(job_id, size))
+            member = make_delayed_member("mail", envelope(job_id, size))
             pipeline.zadd(KEYS.delayed, {member: due_ms})
             pipeline.set(index_key(job_id), member, px=HOUR_MS)
             pipeline.set(unique_key(job_id), "d", px=HOUR_MS)

@@ -72,7 +72,7 @@ def install() -> None:
     """Makes every server of the tests have the users, and every connection without credentials use them."""
     _give_servers_users()
     _note_servers_without_users()
-    credentials = Endpoint.credentials
+    credentials = Endpoint.ask_for_credentials
 
     async def credentials_of_role(self: Endpoint) -> Login:
         login = await credentials(self)
@@ -81,7 +81,7 @@ def install() -> None:
             return login
         return login if self.credential_provider else Login(f"suite-{role.name}", PASSWORD)
 
-    Endpoint.credentials = credentials_of_role  # type: ignore[method-assign]
+    Endpoint.ask_for_credentials = credentials_of_role  # type: ignore[method-assign]
 
 
 def _give_servers_users() -> None:
@@ -130,7 +130,7 @@ def _make_users(server: RedisServer) -> Iterable[str]:
     has_shards = in_cluster and server.version >= (7, 0, 0)
     yield "user default on nopass ~* &* +@all"
     for role in {role.name: role for role in ROLE_OF.values()}.values():
-        rules = make_acl_rules(role, ["*"], able, in_cluster=in_cluster, has_shards=has_shards)
+        rules = make_acl_rules(role, ["*"], able, in_cluster=in_cluster, has_shard_channels=has_shards)
         more = OBLITERATING if role.name == OPERATOR.name else []
         yield f"user suite-{role.name} on >{PASSWORD} {' '.join([*rules, *more])}"
 

@@ -192,13 +192,13 @@ class MemoryBroker(Broker):
             raise ReplyError(f"NOGROUP No such consumer group '{group}'")
         return self.groups[group]
 
-    async def read(self, group: str, consumer: str, request: ReadRequest) -> ReadInFlight:
-        await self._send("read", group, consumer, request)
+    async def send_read(self, group: str, consumer: str, request: ReadRequest) -> ReadInFlight:
+        await self._send("send_read", group, consumer, request)
 
         async def arrive() -> list[Any]:
-            self._raise_trouble("read", group, consumer, request)
-            if "read" in self.answer_with:
-                answer = self.answer_with["read"](group, consumer, request)
+            self._raise_trouble("send_read", group, consumer, request)
+            if "send_read" in self.answer_with:
+                answer = self.answer_with["send_read"](group, consumer, request)
                 entries = cast(list[Any], await answer if inspect.isawaitable(answer) else answer)
             else:
                 entries = self._deliver(group, consumer, request.max_count)
@@ -223,7 +223,7 @@ class MemoryBroker(Broker):
         return [ClaimedEntry(entry_id, fields, 0) for entry_id, fields in self._deliver(group, consumer, count)]
 
     @_answered
-    async def has_unread_entries(self, group: str) -> bool:
+    async def may_have_unread_entries(self, group: str) -> bool:
         return any(_number(entry_id) > self._group(group).last_read for entry_id in self.stream)
 
     @_answered
@@ -231,11 +231,11 @@ class MemoryBroker(Broker):
         self.on_backlog = on_hint
         return True
 
-    def publish_backlog(self) -> None:
-        self._record("publish_backlog")
+    def publish_backlog_hint(self) -> None:
+        self._record("publish_backlog_hint")
 
     @_answered
-    async def unblock_read(self, client_id: int, address: str) -> bool:
+    async def try_to_unblock_read(self, client_id: int, address: str) -> bool:
         """A read here does not block."""
         return True
 
@@ -310,9 +310,9 @@ class MemoryBroker(Broker):
 
     # Reporting ------------------------------------------------------------------------------------------------------
 
-    def write_events(self, batch: EventBatch) -> None:
-        self._record("write_events", batch)
-        if (trouble := self.trouble_of.get("write_events")) is not None:
+    def write_or_drop_events(self, batch: EventBatch) -> None:
+        self._record("write_or_drop_events", batch)
+        if (trouble := self.trouble_of.get("write_or_drop_events")) is not None:
             batch.on_written(len(batch.others) + len(batch.completed), cast(RedisTrouble, trouble))
         else:
             self._take_events(batch)
@@ -336,7 +336,7 @@ class MemoryBroker(Broker):
     # Workers and their leases ---------------------------------------------------------------------------------------
 
     @_answered
-    async def now_ms(self) -> int:
+    async def read_server_time_ms(self) -> int:
         return self.now
 
     @_answered
@@ -361,7 +361,9 @@ class MemoryBroker(Broker):
         )
 
     @_answered
-    async def rebuild_group(self, group: str, consumer: str, lease_ms: int, held: list[tuple[bytes, int]]) -> bool:
+    async def report_held_to_rebuild_group(
+        self, group: str, consumer: str, lease_ms: int, held: list[tuple[bytes, int]]
+    ) -> bool:
         """Without other workers the first report is the last."""
         if group not in self.groups:
             own = self.groups[group] = MemoryGroup(max([(0, 0), *(_number(entry_id) for entry_id, _ in held)]))
@@ -402,7 +404,7 @@ class MemoryBroker(Broker):
         return QueueFlags(self.is_queue_paused, bool(self.cancellations))
 
     @_answered
-    async def read_cancellations(self) -> Cancellations:
+    async def read_cancellations_and_remove_outdated(self) -> Cancellations:
         """The notes are those that the test has set."""
         return self.cancellations
 
@@ -449,7 +451,7 @@ class MemoryBroker(Broker):
         return claimed
 
     @_answered
-    async def take_over(
+    async def take_over_if_lease_is_same(
         self, group: str, consumer: str, dead: bytes, lease: float, min_idle_ms: int, count: int, bounds: ByteBounds
     ) -> list[ClaimedEntry] | None:
         """Nothing is idle here: what a worker without a lease holds is taken at once."""
@@ -461,7 +463,7 @@ class MemoryBroker(Broker):
         return claimed
 
     @_answered
-    async def claim_idle(
+    async def claim_idle_without_lease(
         self, group: str, consumer: str, min_idle_ms: int, count: int, bounds: ByteBounds
     ) -> list[ClaimedEntry]:
         claimed: list[ClaimedEntry] = []
@@ -471,7 +473,7 @@ class MemoryBroker(Broker):
         return claimed
 
     @_answered
-    async def count_delivery(self, group: str, consumer: str, seen: list[tuple[bytes, int]]) -> None:
+    async def increment_delivery_counts(self, group: str, consumer: str, seen: list[tuple[bytes, int]]) -> None:
         for entry_id, delivery in seen:
             held = self._group(group).pending.get(entry_id)
             if held is not None and (held.consumer, held.deliveries) == (consumer, delivery):
@@ -488,7 +490,9 @@ class MemoryBroker(Broker):
     # Delayed jobs ---------------------------------------------------------------------------------------------------
 
     @_answered
-    async def promote(self, holder: str, lease_ms: int, batch: int, *, events_max_len: int) -> Promotion:
+    async def promote_batch_if_leader(
+        self, holder: str, lease_ms: int, batch: int, *, events_max_len: int
+    ) -> Promotion:
         if self.leader is not None and self.leader[0] != holder and self.leader[1] > self.now:
             return Promotion(False, 0, 0, self.leader[1] - self.now, OtherLeader(self.leader[0], False, 0))
         self.leader = (holder, self.now + lease_ms)
@@ -506,7 +510,7 @@ class MemoryBroker(Broker):
             self.leader = None
 
     @_answered
-    async def count_delayed(self) -> tuple[int, int]:
+    async def count_delayed_and_overdue_ms(self) -> tuple[int, int]:
         first = min((due_ms for due_ms, _ in self.delayed), default=self.now)
         return len(self.delayed), max(0, self.now - first)
 

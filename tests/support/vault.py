@@ -34,6 +34,6 @@ class Vault:
         self.asked += 1
         return USER, self.password
 
-    def remove_user(self) -> None:
+    def remove_user_and_close_if_last(self) -> None:
         for server in self._servers:
             server.execute("ACL", "DELUSER", USER)

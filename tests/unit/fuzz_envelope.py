@@ -25,7 +25,7 @@ import pytest
 from pychasqui._core.defaults import MAX_PAYLOAD_BYTES
 from pychasqui._core.retry_options import BackoffSpec, RetryOverride
 from pychasqui._wire.envelope import Envelope, decode_delivery, decode_envelope, encode_envelope
-from pychasqui._wire.member import join_member, split_member
+from pychasqui._wire.member import make_delayed_member, split_member
 from pychasqui._wire.msgpack import decode_data, encode_data
 from pychasqui.errors import DecodeError
 
@@ -59,7 +59,7 @@ ENVELOPES += [
         ["j", b"x", 5],
     )
 ]
-MEMBERS = [join_member(name, envelope) for name in ("", "wörk", "x" * 256) for envelope in ENVELOPES[:8]]
+MEMBERS = [make_delayed_member(name, envelope) for name in ("", "wörk", "x" * 256) for envelope in ENVELOPES[:8]]
 HEADS = bytes(range(0x80, 0xE0))
 
 
@@ -163,7 +163,7 @@ def check_member(raw: bytes) -> str:
     except DecodeError:
         return "member refused"
     if name:
-        assert join_member(name, envelope) == raw
+        assert make_delayed_member(name, envelope) == raw
     return check_envelope(envelope) + " in member"
 
 

@@ -20,7 +20,7 @@ from pychasqui._wire.dead_letter import read_dead_letter
 from pychasqui._wire.event import read_event
 from pychasqui._wire.repeatable import decode_spec
 from pychasqui._wire.retry_override import decode_retry
-from pychasqui._wire.worker_record import decode_worker_record
+from pychasqui._wire.worker_record import read_worker_record_or_error
 from pychasqui.errors import ChasquiError
 from pychasqui.inspector import find_entry, make_delayed_view, make_entry_view
 from pychasqui.results import decode_results
@@ -64,7 +64,7 @@ def _event(entry: Entry) -> None:
 
 
 def _worker(raw: bytes) -> None:
-    worker = decode_worker_record("w", raw)
+    worker = read_worker_record_or_error("w", raw)
     assert worker.error is None or worker.error.isprintable()
     assert len(worker.host) <= 256
 

@@ -39,7 +39,7 @@ class FakeAnnouncer:
     def __init__(self) -> None:
         self.written: list[str] = []
 
-    def make_completed_events(self, jobs: list[Delivery]) -> EventBatch:
+    def make_completed_and_missing_active_events(self, jobs: list[Delivery]) -> EventBatch:
         self.written += [f"done {job.id}" for job in jobs]
         return EventBatch(1000, lambda *_: None)
 
@@ -156,8 +156,8 @@ def dead(number: int, delivery: int = 1) -> Buried:
 
 def give_one_of_each(bench: AckerBench) -> None:
     bench.acker.done(job(1), None)
-    bench.acker.reschedule(failed(2, delivery=2))
-    bench.acker.bury(dead(3, delivery=3))
+    bench.acker.queue_reschedule(failed(2, delivery=2))
+    bench.acker.queue_bury(dead(3, delivery=3))
 
 
 async def test_each_outcome_is_sent_with_its_delivery(bench: AckerBench) -> None:
@@ -192,7 +192,7 @@ class TestEvents:
 
     async def test_active_events_are_written_before_the_outcome(self, bench: AckerBench) -> None:
         bench.broker.line.clear()
-        bench.acker.reschedule(failed(2))
+        bench.acker.queue_reschedule(failed(2))
         bench.acker.start()
         await asyncio.sleep(0.01)
         assert bench.written == ["active"]
@@ -201,7 +201,7 @@ class TestEvents:
 
     async def test_events_that_redis_refused_are_counted(self, bench: AckerBench) -> None:
         bench.unwritten_events = 2
-        bench.acker.bury(dead(3))
+        bench.acker.queue_bury(dead(3))
         await bench.settle()
         assert bench.written == ["active", "dropped 2"]
 
@@ -293,7 +293,7 @@ async def test_an_outcome_without_an_answer_is_held_by_its_delivery(bench: Acker
 
 async def test_an_outcome_without_an_answer_is_sent_again_as_it_was(bench: AckerBench) -> None:
     bench.broker.troubles = [ConnectionLost("cut"), CommandTimeout("late")]
-    bench.acker.reschedule(failed(2, delivery=2))
+    bench.acker.queue_reschedule(failed(2, delivery=2))
     await bench.settle()
     assert bench.rescheduled == [failed(2, delivery=2)]
     assert not bench.has_news_of_orphans
@@ -301,7 +301,7 @@ async def test_an_outcome_without_an_answer_is_sent_again_as_it_was(bench: Acker
 
 async def test_a_missing_group_is_reported_and_the_outcome_is_sent_again_soon(bench: AckerBench) -> None:
     bench.broker.troubles = [ReplyError("NOGROUP No such key") for _ in range(8)]
-    bench.acker.reschedule(failed(2))
+    bench.acker.queue_reschedule(failed(2))
     began = monotonic()
     await bench.settle()
     assert (bench.group_gone, bench.rescheduled) == (8, [failed(2)])
@@ -316,10 +316,10 @@ async def test_settled_outcomes_start_no_search_for_orphans(bench: AckerBench) -
 
 async def test_on_settled_is_called_after_each_batch(bench: AckerBench) -> None:
     left: list[int] = []
-    bench.shared.settled.listen(lambda: left.append(bench.unsettled.count()))
+    bench.shared.settled.listen(lambda: left.append(bench.unsettled.count_without_refused()))
     for number in range(ACK_BATCH + 10):
         bench.acker.done(job(number), None)
-    assert bench.unsettled.count() == ACK_BATCH + 10
+    assert bench.unsettled.count_without_refused() == ACK_BATCH + 10
     await bench.settle()
     assert left == [10, 0]
 
@@ -363,7 +363,7 @@ class TestSmallAcks:
             for position in range(ACK_BATCH):
                 bench.acker.done(job(1000 * number + position), None)
             if number == 2:
-                bench.acker.bury(dead(99_000))
+                bench.acker.queue_bury(dead(99_000))
             await asyncio.sleep(0)
         await eventually(lambda: bench.buried == [dead(99_000)])
         await bench.acker.end(timeout_s=PATIENCE_S)
@@ -375,7 +375,7 @@ async def test_a_few_batches_of_the_dead_are_on_their_way_at_once_and_more_wait(
 
     bench.broker.line.clear()
     for number in range(MOVES_AT_ONCE * OUTCOME_BATCH + 1):
-        bench.acker.bury(dead(number))
+        bench.acker.queue_bury(dead(number))
     bench.acker.start()
     await asyncio.sleep(0.01)
     assert sent() == [OUTCOME_BATCH] * MOVES_AT_ONCE
@@ -389,7 +389,7 @@ async def test_a_batch_without_an_answer_is_sent_again_and_the_others_are_not(be
     bench.broker.troubles = [ConnectionLost("cut")]
     jobs = [failed(number) for number in range(2 * OUTCOME_BATCH)]
     for one in jobs:
-        bench.acker.reschedule(one)
+        bench.acker.queue_reschedule(one)
     await bench.settle()
     assert bench.rescheduled == [*jobs[OUTCOME_BATCH:], *jobs[:OUTCOME_BATCH]]
     assert not bench.has_news_of_orphans
@@ -420,12 +420,12 @@ class TestKinds:
         self, bench: AckerBench, caplog: pytest.LogCaptureFixture
     ) -> None:
         bench.broker.trouble_of["reschedule"] = ReplyError("WRONGTYPE delayed is a string")
-        bench.acker.reschedule(failed(1))
+        bench.acker.queue_reschedule(failed(1))
         bench.acker.start()
         for number in range(2, 5):
             bench.acker.done(job(10 * number), None)
-            bench.acker.bury(dead(number))
-            await eventually(lambda: not bench.unsettled.count())
+            bench.acker.queue_bury(dead(number))
+            await eventually(lambda: not bench.unsettled.count_without_refused())
         assert (len(bench.acked), len(bench.buried)) == (3, 3)
         assert bench.unsettled.delivery_numbers() == {b"1-0": 1}
         assert [record.getMessage() for record in caplog.records] == [
@@ -443,8 +443,8 @@ class TestKinds:
         bench.refused_jobs = {b"1-0"}
         bench.acker.start()
         for number in range(1, 5):
-            bench.acker.bury(dead(number))
-            await eventually(lambda: not bench.unsettled.count())
+            bench.acker.queue_bury(dead(number))
+            await eventually(lambda: not bench.unsettled.count_without_refused())
         assert bench.buried == [dead(2), dead(3), dead(4)]
         assert bench.unsettled.delivery_numbers() == {b"1-0": 1}
         assert len(caplog.records) == 1
@@ -459,19 +459,19 @@ class TestKinds:
     ) -> None:
         bench.broker.trouble_of["reschedule"] = ReplyError("WRONGTYPE delayed is a string")
         for number in range(5000):
-            bench.acker.reschedule(failed(number))
-        assert bench.unsettled.count() == 5000
+            bench.acker.queue_reschedule(failed(number))
+        assert bench.unsettled.count_without_refused() == 5000
         bench.acker.start()
-        await eventually(lambda: not bench.unsettled.count())
-        bench.acker.reschedule(replace(failed(5000), member=b"x" * REFUSED_BYTES))
-        assert bench.unsettled.count() == 5001
+        await eventually(lambda: not bench.unsettled.count_without_refused())
+        bench.acker.queue_reschedule(replace(failed(5000), member=b"x" * REFUSED_BYTES))
+        assert bench.unsettled.count_without_refused() == 5001
         await bench.acker.end(timeout_s=PATIENCE_S)
 
     async def test_an_end_does_not_wait_for_what_is_refused(self, bench: AckerBench) -> None:
         bench.broker.trouble_of["reschedule"] = ReplyError("WRONGTYPE delayed is a string")
-        bench.acker.reschedule(failed(1))
+        bench.acker.queue_reschedule(failed(1))
         bench.acker.start()
-        await eventually(lambda: not bench.unsettled.count())
+        await eventually(lambda: not bench.unsettled.count_without_refused())
         began = monotonic()
         await bench.acker.end(timeout_s=30)
         assert monotonic() - began < 10
@@ -484,9 +484,9 @@ class TestMetrics:
         bench = AckerBench(metrics=GuardedSinks([sink]))
         bench.fenced = {b"2-0", b"4-0"}
         for number in (1, 2):
-            bench.acker.reschedule(failed(number))
+            bench.acker.queue_reschedule(failed(number))
         for number in (3, 4):
-            bench.acker.bury(dead(number))
+            bench.acker.queue_bury(dead(number))
         await bench.settle()
         assert sink.job_outcomes == [JobOutcome("err", 1, 100, f"job-{number}") for number in (1, 2, 3, 4)]
         assert sink.retries_scheduled == [RetryScheduled(2, 100, "job-1")]
@@ -496,9 +496,11 @@ class TestMetrics:
         sink = InMemorySink()
         bench = AckerBench(metrics=GuardedSinks([sink]))
         bench.refused_jobs = {b"1-0"}
-        bench.acker.bury(dead(1))
+        bench.acker.queue_bury(dead(1))
         bench.acker.start()
-        await eventually(lambda: len(bench.unsettled.delivery_numbers()) == 1 and not bench.unsettled.count())
+        await eventually(
+            lambda: len(bench.unsettled.delivery_numbers()) == 1 and not bench.unsettled.count_without_refused()
+        )
         assert (sink.job_outcomes, sink.dlq_routes) == ([], [])
         bench.refused_jobs = set()
         await eventually(lambda: not bench.unsettled.delivery_numbers())

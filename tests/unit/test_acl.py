@@ -70,7 +70,7 @@ def test_only_users_in_a_cluster_may_ask_which_node_has_a_queue() -> None:
 def test_messages_of_a_cluster_need_the_rights_to_shard_channels_alone() -> None:
     plain, shards = {"+publish", "+subscribe"}, {"+spublish", "+ssubscribe"}
     assert (plain | shards) & set(make_acl_rules(WORKER, ["orders"], ALL)) == plain
-    in_cluster = make_acl_rules(WORKER, ["orders"], ALL, in_cluster=True, has_shards=True)
+    in_cluster = make_acl_rules(WORKER, ["orders"], ALL, in_cluster=True, has_shard_channels=True)
     assert (plain | shards) & set(in_cluster) == shards
 
 

@@ -22,7 +22,7 @@ class SentCommands:
     def set_watcher(self, watcher: object | None) -> None:
         self.watcher = watcher
 
-    def write(self, packed: bytes) -> None:
+    def write_without_reply_handler(self, packed: bytes) -> None:
         pass
 
     def send(self, command: bytes, deadline: float, on_reply: OnReply) -> None:
@@ -51,7 +51,7 @@ def transactions(sent: SentCommands) -> AddTransactions:
 
 
 def test_a_confirmed_watch_makes_ready(sent: SentCommands, transactions: AddTransactions) -> None:
-    transactions.watch_ledger(0.0, lambda: None)
+    transactions.request_ledger_watch_if_allowed(0.0, lambda: None)
     assert (transactions.is_ready, transactions.is_awaited) == (False, True)
     sent.answer_up_to(b"\r\nWATCH")
     assert (transactions.is_ready, transactions.is_awaited) == (True, False)
@@ -59,9 +59,9 @@ def test_a_confirmed_watch_makes_ready(sent: SentCommands, transactions: AddTran
 
 def test_the_answer_to_an_earlier_watch_makes_nothing_ready(sent: SentCommands, transactions: AddTransactions) -> None:
     """Else a transaction could leave ahead of a WATCH that has not arrived, and add a batch that was sent again."""
-    transactions.watch_ledger(0.0, lambda: None)
-    transactions.unwatch_ledger()  # a script is sent in between
-    transactions.watch_ledger(0.0, lambda: None)
+    transactions.request_ledger_watch_if_allowed(0.0, lambda: None)
+    transactions.forget_ledger_watch()  # a script is sent in between
+    transactions.request_ledger_watch_if_allowed(0.0, lambda: None)
     sent.answer_up_to(b"\r\nWATCH")
     assert (transactions.is_ready, transactions.is_awaited) == (False, True)
     sent.answer_up_to(b"\r\nWATCH")
@@ -71,16 +71,16 @@ def test_the_answer_to_an_earlier_watch_makes_nothing_ready(sent: SentCommands, 
 def test_a_script_that_is_sent_before_the_answer_makes_nothing_ready(
     sent: SentCommands, transactions: AddTransactions
 ) -> None:
-    transactions.watch_ledger(0.0, lambda: None)
-    transactions.unwatch_ledger()
+    transactions.request_ledger_watch_if_allowed(0.0, lambda: None)
+    transactions.forget_ledger_watch()
     sent.answer_up_to(b"\r\nWATCH")
     assert not transactions.is_ready
 
 
 def test_a_server_that_refuses_transactions_is_asked_once(sent: SentCommands, transactions: AddTransactions) -> None:
-    transactions.watch_ledger(0.0, lambda: None)
+    transactions.request_ledger_watch_if_allowed(0.0, lambda: None)
     sent.answer_up_to(b"\r\nWATCH", ReplyError("NOPERM no"))
-    transactions.watch_ledger(0.0, lambda: None)
+    transactions.request_ledger_watch_if_allowed(0.0, lambda: None)
     assert (transactions.is_ready, transactions.is_awaited) == (False, False)
 
 
@@ -91,10 +91,10 @@ def test_a_watch_of_another_producer_ends_what_was_ready(
     """It sends UNWATCH on the socket that both share. The first one is called all the same, and sends its script."""
     answers: list[str] = []
     other = AddTransactions(cast(Socket, sent), "other", "its ledger")
-    transactions.watch_ledger(0.0, lambda: answers.append("first"))
+    transactions.request_ledger_watch_if_allowed(0.0, lambda: answers.append("first"))
     if is_confirmed:
         sent.answer_up_to(b"\r\nWATCH")
-    other.watch_ledger(0.0, lambda: answers.append("other"))
+    other.request_ledger_watch_if_allowed(0.0, lambda: answers.append("other"))
     if not is_confirmed:
         sent.answer_up_to(b"\r\nWATCH")
     assert (transactions.is_ready, transactions.is_awaited, answers) == (False, False, ["first"])
@@ -103,7 +103,7 @@ def test_a_watch_of_another_producer_ends_what_was_ready(
 
 
 def test_a_transaction_ends_every_watch(sent: SentCommands, transactions: AddTransactions) -> None:
-    transactions.watch_ledger(0.0, lambda: None)
+    transactions.request_ledger_watch_if_allowed(0.0, lambda: None)
     sent.answer_up_to(b"\r\nWATCH")
-    transactions.add_in_transaction((0, "1 1"), 1000, [b"envelope"], [b""])
+    transactions.write_add_transaction((0, "1 1"), 1000, [b"envelope"], [b""])
     assert (transactions.is_ready, sent.watcher) == (False, None)

@@ -55,25 +55,25 @@ def test_a_queue_name_that_is_no_str_is_refused(name: Any) -> None:
 
 @pytest.mark.parametrize("name", ("", "send", "ünï", "x" * 256, "ü" * 128, "\U0001f600" * 64))
 def test_a_job_name_of_up_to_256_bytes_is_taken(name: str) -> None:
-    assert checks.check_job_name(name) == name.encode()
+    assert checks.check_and_encode_job_name(name) == name.encode()
 
 
 @pytest.mark.parametrize("name", ("x" * 257, "ü" * 129, "\U0001f600" * 65, "x" * 1_000_000))
 def test_a_longer_job_name_is_refused_with_its_length_and_the_bound(name: str) -> None:
     with pytest.raises(InvalidArgument, match=rf"name '.*{len(name.encode())} bytes.*256") as refused:
-        checks.check_job_name(name)
+        checks.check_and_encode_job_name(name)
     assert len(str(refused.value)) < 500
 
 
 def test_a_job_name_with_half_a_character_is_refused() -> None:
     with pytest.raises(InvalidArgument, match=r"name .*surrogate"):
-        checks.check_job_name("\ud800")
+        checks.check_and_encode_job_name("\ud800")
 
 
 @pytest.mark.parametrize("name", (None, 5, b"send", ["send"], True))
 def test_a_job_name_that_is_no_str_is_refused(name: Any) -> None:
     with pytest.raises(InvalidType, match="name must be a str"):
-        checks.check_job_name(name)
+        checks.check_and_encode_job_name(name)
 
 
 @pytest.mark.parametrize("job_id", ("1", "order-17", "ü", "x" * 4096, " a ", "}{:"))
@@ -158,7 +158,7 @@ ANYTHING = st.one_of(
 def test_checks_raise_only_our_own_errors_for_any_value(value: Any) -> None:
     all_checks: list[Callable[[], object]] = [
         lambda: checks.check_queue_name(value),
-        lambda: checks.check_job_name(value),
+        lambda: checks.check_and_encode_job_name(value),
         lambda: checks.check_job_id(value),
         lambda: checks.check_new_job_id(value),
         lambda: checks.check_consumer_id(value),

@@ -117,8 +117,8 @@ def test_options_that_belong_together_are_read_together(
     options: dict[str, Any], events: int, results: int, address: tuple[str, int] | None
 ) -> None:
     config = WorkerConfig("emails", handle, **options)
-    assert config.events_max_len == events
-    assert config.stored_result_ttl_ms == results
+    assert config.events_max_len_or_zero == events
+    assert config.result_ttl_ms_or_zero == results
     assert config.metrics_address == address
 
 

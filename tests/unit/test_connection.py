@@ -32,7 +32,7 @@ async def test_callers_whose_opening_was_replaced_wait_for_the_next(monkeypatch:
 class EverySlotElsewhere:
     """A destination of a cluster whose other slots all lie on other nodes."""
 
-    def to_node_of_slot(self, slot: int) -> EverySlotElsewhere:
+    def to_node_of_slot_unless_here(self, slot: int) -> EverySlotElsewhere:
         return EverySlotElsewhere()
 
 

@@ -13,7 +13,7 @@ from pychasqui._core.delivery import Delivery
 from pychasqui._core.failure import read_failure
 from pychasqui._core.limits import MAX_ERROR_CHARS, MAX_TRACEBACK_CHARS
 from pychasqui._core.retry_options import RetryOverride
-from pychasqui._wire.dead_letter import encode_dead_letter, encode_rejected_letter, read_dead_letter
+from pychasqui._wire.dead_letter import encode_dead_letter, encode_letter_of_rejected_entry, read_dead_letter
 from pychasqui._wire.envelope import decode_envelope
 from pychasqui._wire.msgpack import encode_data
 from pychasqui._worker.lanes import Lanes
@@ -194,7 +194,7 @@ class TestDeadLetter:
 
 class TestRejectedLetter:
     def test_bytes_and_name_are_kept_as_they_were(self) -> None:
-        letter = encode_rejected_letter(b"5-1", [b"d", b"\xc1", b"n", b"\xff"], "decode_failed", "why", "w-1")
+        letter = encode_letter_of_rejected_entry(b"5-1", [b"d", b"\xc1", b"n", b"\xff"], "decode_failed", "why", "w-1")
         assert letter == [
             b"d", b"\xc1", b"n", b"\xff", b"source_id", b"5-1", b"reason", b"decode_failed", b"detail", b"why",
             b"attempts", b"0", b"worker", b"w-1",
@@ -202,34 +202,36 @@ class TestRejectedLetter:
 
     def test_an_entry_without_a_name_has_no_field_for_it(self) -> None:
         for fields in ([b"d", b"x"], [b"d", b"x", b"n", b""]):
-            assert b"n" not in fields_of(encode_rejected_letter(b"5-1", fields, "decode_failed", "why", "w"))
+            assert b"n" not in fields_of(encode_letter_of_rejected_entry(b"5-1", fields, "decode_failed", "why", "w"))
 
     def test_fields_without_an_envelope_are_kept_as_hex(self) -> None:
-        fields = fields_of(encode_rejected_letter(b"5-1", [b"a", b"\0b", b"n", b"mail"], "malformed", "why", "w"))
+        fields = fields_of(
+            encode_letter_of_rejected_entry(b"5-1", [b"a", b"\0b", b"n", b"mail"], "malformed", "why", "w")
+        )
         assert fields[b"d"] == b""
         assert fields[b"n"] == b"mail"
         assert [bytes.fromhex(word.decode()) for word in fields[b"raw"].split()] == [b"a", b"\0b", b"n", b"mail"]
 
     def test_a_large_number_of_fields_is_cut(self) -> None:
-        fields = fields_of(encode_rejected_letter(b"5-1", [b"x" * 10_000] * 4, "malformed", "why", "w"))
+        fields = fields_of(encode_letter_of_rejected_entry(b"5-1", [b"x" * 10_000] * 4, "malformed", "why", "w"))
         assert len(fields[b"raw"]) == MAX_TRACEBACK_CHARS
 
     def test_an_entry_that_was_not_sent_here_leaves_its_bytes_to_the_script(self) -> None:
-        assert encode_rejected_letter(b"5-1", None, "malformed", "why", "w")[:3] == [b"", b"", b"source_id"]
+        assert encode_letter_of_rejected_entry(b"5-1", None, "malformed", "why", "w")[:3] == [b"", b"", b"source_id"]
 
     def test_an_entry_without_fields_becomes_a_letter(self) -> None:
-        letter = fields_of(encode_rejected_letter(b"5-1", [], "malformed", "why", "w"))
+        letter = fields_of(encode_letter_of_rejected_entry(b"5-1", [], "malformed", "why", "w"))
         assert letter[b"d"] == b""
         assert b"raw" not in letter
 
     def test_a_long_detail_is_cut_and_an_odd_one_escaped(self) -> None:
-        fields = fields_of(encode_rejected_letter(b"5-1", None, "malformed", "\udcff" + "x" * 10_000, "w"))
+        fields = fields_of(encode_letter_of_rejected_entry(b"5-1", None, "malformed", "\udcff" + "x" * 10_000, "w"))
         assert fields[b"detail"].startswith(rb"\udcffx")
         assert len(fields[b"detail"]) < MAX_ERROR_CHARS + 10
 
     @given(st.lists(st.binary(max_size=20), max_size=8), st.text(max_size=50))
     def test_fields_of_any_shape_become_a_letter(self, fields: list[bytes], detail: str) -> None:
-        letter = fields_of(encode_rejected_letter(b"5-1", fields, "malformed", detail, "w"))
+        letter = fields_of(encode_letter_of_rejected_entry(b"5-1", fields, "malformed", detail, "w"))
         whole = dict(zip(fields[::2], fields[1::2], strict=False))
         assert letter[b"d"] == whole.get(b"d", b"")
         assert letter.get(b"n", b"") == whole.get(b"n", b"")
@@ -248,7 +250,7 @@ class TestReading:
         assert letter.traceback.endswith("LookupError: no\n")
 
     def test_a_letter_of_an_entry_that_could_not_become_a_job_can_be_read_back(self) -> None:
-        words = encode_rejected_letter(b"5-1", [b"d", b"\xc1", b"n", b"mail"], "decode_failed", "why", "w-1")
+        words = encode_letter_of_rejected_entry(b"5-1", [b"d", b"\xc1", b"n", b"mail"], "decode_failed", "why", "w-1")
         letter = read_dead_letter([b"9-1", words])
         assert (letter.reason, letter.detail, letter.name, letter.payload) == ("decode_failed", "why", "mail", b"\xc1")
         assert (letter.job_id, letter.attempts, letter.error, letter.worker) == (None, 0, None, "w-1")

@@ -187,8 +187,8 @@ def test_any_url_raises_only_our_own_errors(text: str) -> None:
 
 
 async def test_credentials_come_from_the_url() -> None:
-    assert await parse_endpoint("redis://ann:secret@h").credentials() == Login("ann", "secret")
-    assert await parse_endpoint("redis://h").credentials() == Login(None, None)
+    assert await parse_endpoint("redis://ann:secret@h").ask_for_credentials() == Login("ann", "secret")
+    assert await parse_endpoint("redis://h").ask_for_credentials() == Login(None, None)
 
 
 async def test_a_credential_provider_is_asked_for_the_address_each_time() -> None:
@@ -199,6 +199,11 @@ async def test_a_credential_provider_is_asked_for_the_address_each_time() -> Non
         return "ann", f"secret-{len(asked)}"
 
     endpoint = parse_endpoint("redis://h:7000", credential_provider=provide)
-    assert [await endpoint.credentials() for _ in range(2)] == [Login("ann", "secret-1"), Login("ann", "secret-2")]
-    assert await parse_endpoint("unix:///s", credential_provider=provide).credentials() == Login("ann", "secret-3")
+    assert [await endpoint.ask_for_credentials() for _ in range(2)] == [
+        Login("ann", "secret-1"),
+        Login("ann", "secret-2"),
+    ]
+    assert await parse_endpoint("unix:///s", credential_provider=provide).ask_for_credentials() == Login(
+        "ann", "secret-3"
+    )
     assert asked == ["h:7000", "h:7000", None]

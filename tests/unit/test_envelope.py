@@ -21,20 +21,20 @@ import pytest
 from pychasqui._core.retry_options import KINDS, BackoffSpec, RetryOverride, make_retry_override
 from pychasqui._wire import envelope as codec
 from pychasqui._wire import msgpack_scan
-from pychasqui._wire.entry import decode_name
+from pychasqui._wire.entry import decode_name_or_empty
 from pychasqui._wire.envelope import (
     Envelope,
-    append_more_extras,
     decode_envelope,
     encode_envelope,
     encode_extras,
-    encode_new_jobs,
+    encode_new_jobs_if_plain,
+    insert_extras_before_own,
     read_expiry_ms,
     read_extra,
-    read_timeout_s,
+    read_timeout_s_or_zero,
     remove_expiry,
 )
-from pychasqui._wire.member import join_member, split_member
+from pychasqui._wire.member import make_delayed_member, split_member
 from pychasqui._wire.msgpack import decode_data, encode_data
 from pychasqui._wire.msgpack_scan import MAX_DEPTH, find_end_of_skipped_value
 from pychasqui._wire.retry_override import decode_retry, encode_retry
@@ -185,14 +185,14 @@ def test_a_large_value_that_is_nested_too_deep_is_refused_or_skipped() -> None:
 @pytest.mark.parametrize("count", (10, 40, 1000))
 def test_a_scan_goes_through_runs_of_numbers_as_through_single_ones(number: float, count: int) -> None:
     raw = msgpack.packb([number] * count + ["x", number, [number] * count])
-    single = msgpack_scan.Scan(raw, 0, max_depth=9, max_memory=MIB)
-    while not single.advance(1):
+    single = msgpack_scan.Scan(raw, 0, max_depth=9, max_memory_bytes=MIB)
+    while not single.advance_and_tell_if_ended(1):
         pass
-    whole = msgpack_scan.Scan(raw, 0, max_depth=9, max_memory=MIB)
-    assert whole.advance(10**6)
+    whole = msgpack_scan.Scan(raw, 0, max_depth=9, max_memory_bytes=MIB)
+    assert whole.advance_and_tell_if_ended(10**6)
     assert single.end == whole.end == len(raw)
     with pytest.raises(DecodeError, match="cut short"):
-        msgpack_scan.scan_to_end_of_value(raw[:-1], 0, max_depth=9, max_memory=MIB)
+        msgpack_scan.scan_to_end_of_value(raw[:-1], 0, max_depth=9, max_memory_bytes=MIB)
 
 
 def test_a_payload_as_array_of_ints_may_be_long() -> None:
@@ -234,7 +234,7 @@ MEMBERS = {
 def test_a_delayed_member_is_the_one_of_the_official_producer(recorded: str) -> None:
     name, job_id, created_at_ms = MEMBERS[recorded]
     envelope = encode_envelope(job_id, encode_data({"x": 1}), created_at_ms, 0, None)
-    assert join_member(name, envelope).hex() == recorded
+    assert make_delayed_member(name, envelope).hex() == recorded
     assert split_member(bytes.fromhex(recorded)) == (name, envelope)
 
 
@@ -258,14 +258,14 @@ def test_a_member_may_end_with_its_name_and_leave_an_empty_envelope_to_be_refuse
 
 
 def test_a_name_that_is_missing_or_not_utf8_is_empty() -> None:
-    assert decode_name(None) == decode_name(b"") == decode_name(b"\xff") == ""
-    assert decode_name("wörk".encode()) == "wörk"
+    assert decode_name_or_empty(None) == decode_name_or_empty(b"") == decode_name_or_empty(b"\xff") == ""
+    assert decode_name_or_empty("wörk".encode()) == "wörk"
     assert split_member(b"\x01\x00\x00\x00\xffenvelope") == ("", b"envelope")
 
 
 def test_a_name_that_utf8_cannot_hold_is_refused() -> None:
     with pytest.raises(InvalidArgument, match=r"'\\ud800'"):
-        join_member("\ud800", b"")
+        make_delayed_member("\ud800", b"")
 
 
 class Colour(enum.IntEnum):
@@ -394,7 +394,7 @@ def test_a_bulk_with_data_that_contains_itself_twice_needs_a_closer_look_within_
     data["a"] += [{"b": data}, {"b": data}]
     tracemalloc.start()
     try:
-        assert encode_new_jobs(["1", "2"], [{"a": 1}, data], 0) is None
+        assert encode_new_jobs_if_plain(["1", "2"], [{"a": 1}, data], 0) is None
         assert tracemalloc.get_traced_memory()[1] < 10 * 2**20
     finally:
         tracemalloc.stop()
@@ -406,7 +406,7 @@ def test_a_bulk_with_data_that_shares_many_times_needs_a_closer_look_within_boun
         data = [data, data]
     tracemalloc.start()
     try:
-        assert encode_new_jobs(["1"], [data], 0) is None
+        assert encode_new_jobs_if_plain(["1"], [data], 0) is None
         assert tracemalloc.get_traced_memory()[1] < 10 * 2**20
     finally:
         tracemalloc.stop()
@@ -508,10 +508,10 @@ def test_an_envelope_with_extras_is_read_for_any_error_text_of_msgspec(monkeypat
 
 class TestJobsOwnExtras:
     def test_a_time_that_a_run_may_take_is_read_in_seconds(self) -> None:
-        assert read_timeout_s(encode_extras(to=1500)) == 1.5
+        assert read_timeout_s_or_zero(encode_extras(to=1500)) == 1.5
         for strange in (0, -1, 2**60, "5", 1.5, None, True):
-            assert read_timeout_s(encode_extras(to=strange)) == 0
-        assert read_timeout_s(b"") == read_timeout_s(b"\xc1to") == 0
+            assert read_timeout_s_or_zero(encode_extras(to=strange)) == 0
+        assert read_timeout_s_or_zero(b"") == read_timeout_s_or_zero(b"\xc1to") == 0
 
     def test_a_time_at_which_a_job_expires_is_read_and_removed(self) -> None:
         extras = encode_extras(to=5, x=1_700_000_000_000)
@@ -524,7 +524,7 @@ class TestJobsOwnExtras:
     def test_the_extras_of_a_trace_come_before_those_of_the_job(self) -> None:
         """The script that adds the job writes the time at the end."""
         own = encode_extras(to=5, x=2**40)
-        both = append_more_extras(
+        both = insert_extras_before_own(
             encode_envelope("job", b"\xc0", 5, 0, None, own), encode_extras(t="trace", ts="state")
         )
         assert decode_envelope(both).extras == encode_extras(t="trace", ts="state", to=5, x=2**40)

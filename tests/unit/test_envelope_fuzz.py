@@ -15,7 +15,7 @@ from pychasqui._core.defaults import MAX_PAYLOAD_BYTES
 from pychasqui._core.limits import MAX_U32, MAX_U64
 from pychasqui._core.retry_options import BackoffSpec, RetryOverride
 from pychasqui._wire.envelope import Envelope, _decode_unusual, decode_envelope, encode_envelope
-from pychasqui._wire.member import join_member, split_member
+from pychasqui._wire.member import make_delayed_member, split_member
 from pychasqui._wire.msgpack import decode_data, encode_data
 from pychasqui._wire.msgpack_scan import MAX_DEPTH, is_map, scan_to_end_of_value
 from pychasqui.errors import DecodeError, PayloadTooLarge
@@ -87,7 +87,7 @@ def test_any_envelope_is_the_array_that_msgpack_python_writes(envelope: Envelope
 @given(TEXT, st.binary(max_size=100))
 @settings(max_examples=60)
 def test_any_member_that_was_joined_is_split_again(name: str, envelope: bytes) -> None:
-    assert split_member(join_member(name, envelope)) == (name, envelope)
+    assert split_member(make_delayed_member(name, envelope)) == (name, envelope)
 
 
 @given(st.binary(max_size=60))
@@ -191,7 +191,7 @@ def test_the_estimate_of_memory_is_never_below_what_decoding_takes() -> None:
         raw = filled(unit, 6_000)
         peak = peak_of(msgspec.msgpack.decode, raw)
         with pytest.raises(DecodeError, match="as objects"):
-            scan_to_end_of_value(raw, 0, max_depth=MAX_DEPTH, max_memory=int(peak * 0.98) - 500)
+            scan_to_end_of_value(raw, 0, max_depth=MAX_DEPTH, max_memory_bytes=int(peak * 0.98) - 500)
 
 
 @given(DATA)
@@ -199,9 +199,9 @@ def test_the_estimate_of_memory_is_never_below_what_decoding_takes() -> None:
 def test_the_end_of_a_value_is_found_without_decoding_it(data: Any) -> None:
     raw = encode_data(data)
     for rest in (b"", b"\xc1"):
-        assert scan_to_end_of_value(b"\x00" + raw + rest, 1, max_depth=MAX_DEPTH, max_memory=sys.maxsize) == 1 + len(
-            raw
-        )
+        assert scan_to_end_of_value(
+            b"\x00" + raw + rest, 1, max_depth=MAX_DEPTH, max_memory_bytes=sys.maxsize
+        ) == 1 + len(raw)
 
 
 # Depth

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from pychasqui._wire.event import MAX_REASON_CHARS, Event, cut_error_text, read_event
+from pychasqui._wire.event import MAX_REASON_CHARS, Event, cut_event_text, read_event
 
 
 def test_fields_come_in_the_official_order() -> None:
@@ -27,12 +27,12 @@ def test_an_event_without_a_time_happens_when_it_is_written() -> None:
 
 
 def test_a_text_is_cut() -> None:
-    assert cut_error_text("x" * 10_000) == "x" * MAX_REASON_CHARS
-    assert cut_error_text("short") == "short"
+    assert cut_event_text("x" * 10_000) == "x" * MAX_REASON_CHARS
+    assert cut_event_text("short") == "short"
 
 
 def test_a_text_that_is_no_unicode_can_be_sent() -> None:
-    assert cut_error_text("a\ud800b").encode() == b"a\\ud800b"
+    assert cut_event_text("a\ud800b").encode() == b"a\\ud800b"
 
 
 def test_a_written_event_can_be_read() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from pychasqui._redis.broker import Broker
 from pychasqui._redis.connection import Connection
-from pychasqui._redis.event_batch import EventBatch, send_events
+from pychasqui._redis.event_batch import EventBatch, send_or_drop_events
 from pychasqui._redis.keys import Keys
 from pychasqui._redis.scripts import WRITE_COMPLETED, WRITE_EVENTS
 from pychasqui._redis.socket import Socket
@@ -48,7 +48,7 @@ class Desk:
     def send(self, *, others: list[Event] | None = None, completed: list[CompletedEvent] | None = None) -> None:
         written = lambda count, trouble: self.written.append((count, trouble))  # noqa: E731
         batch = EventBatch(1000, written, others or [], completed or [], has_results=True)
-        send_events(cast(Socket, self.socket), KEYS, batch, TIMEOUT)
+        send_or_drop_events(cast(Socket, self.socket), KEYS, batch, TIMEOUT)
 
 
 @pytest.fixture
@@ -105,5 +105,5 @@ def test_events_are_dropped_while_the_connection_is_lost() -> None:
     written: list[tuple[int, str]] = []
     lost = cast(Connection, SimpleNamespace(live_socket=lambda: None))
     batch = EventBatch(1000, lambda count, trouble: written.append((count, str(trouble))), [Event("drained")], [FIRST])
-    Broker(lost, Keys("q")).write_events(batch)
+    Broker(lost, Keys("q")).write_or_drop_events(batch)
     assert written == [(2, "the connection is lost")]

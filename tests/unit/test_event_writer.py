@@ -30,7 +30,7 @@ class EventWriterBench:
 
     @property
     def batches(self) -> list[EventBatch]:
-        return [batch for (batch,) in self.broker.asked("write_events")]
+        return [batch for (batch,) in self.broker.asked("write_or_drop_events")]
 
     @property
     def kinds(self) -> list[tuple[str, str]]:
@@ -49,7 +49,7 @@ class EventWriterBench:
     def end(self, *jobs: Delivery) -> None:
         for job in jobs:
             job.ended_at = job.started_at + 0.25
-        self.broker.write_events(self.event_writer.make_completed_events(list(jobs)))
+        self.broker.write_or_drop_events(self.event_writer.make_completed_and_missing_active_events(list(jobs)))
 
 
 @pytest.fixture
@@ -84,7 +84,7 @@ class TestOrder:
 
     def test_the_failed_event_comes_after_the_active_event(self, bench: EventWriterBench) -> None:
         job = bench.start(1)
-        bench.event_writer.write([Event("failed", job.id, job.name)])
+        bench.event_writer.write_behind_active_events([Event("failed", job.id, job.name)])
         assert bench.kinds == [("active", "job-1"), ("failed", "job-1")]
 
     def test_an_ack_that_is_sent_again_writes_the_active_event_once(self, bench: EventWriterBench) -> None:
@@ -113,7 +113,7 @@ class TestOrder:
         bench.event_writer.start()
         await asyncio.sleep(3 * GATHER_S)
         assert bench.batches == []
-        bench.broker.write_events(bench.event_writer.make_completed_events([job]))
+        bench.broker.write_or_drop_events(bench.event_writer.make_completed_and_missing_active_events([job]))
         await bench.event_writer.end(timeout_s=PATIENCE_S)
         assert bench.kinds == [("active", "job-1"), ("completed", "job-1")]
         assert len(bench.batches) == 1
@@ -127,7 +127,7 @@ class TestOrder:
         bench.event_writer.start()
         await asyncio.sleep(3 * GATHER_S)
         assert bench.kinds == [("active", "job-2")]
-        bench.broker.write_events(bench.event_writer.make_completed_events([ended]))
+        bench.broker.write_or_drop_events(bench.event_writer.make_completed_and_missing_active_events([ended]))
         await bench.event_writer.end(timeout_s=PATIENCE_S)
         assert bench.kinds[1:] == [("active", "job-1"), ("completed", "job-1")]
         assert len(bench.batches) == 2
@@ -183,15 +183,15 @@ class TestDropping:
     def test_events_that_the_broker_does_not_take_are_counted_and_logged_once(
         self, bench: EventWriterBench, lines: Callable[[], list[str]]
     ) -> None:
-        bench.broker.trouble_of["write_events"] = ConnectionLost("the connection is lost")
+        bench.broker.trouble_of["write_or_drop_events"] = ConnectionLost("the connection is lost")
         bench.end(bench.start(1), bench.start(2))
-        bench.event_writer.write([Event("drained")])
+        bench.event_writer.write_behind_active_events([Event("drained")])
         assert (bench.broker.events, bench.event_writer.dropped) == ([], 3)
         assert lines() == [f"{DROPPED}: the connection is lost"]
 
     @pytest.mark.parametrize("trouble", (ReplyError("OOM command not allowed"), ConnectionLost("cut")))
     def test_events_that_are_refused_or_lost_are_counted(self, bench: EventWriterBench, trouble: RedisTrouble) -> None:
-        bench.event_writer.write([Event("drained")])
+        bench.event_writer.write_behind_active_events([Event("drained")])
         bench.end(bench.start(1), bench.start(2))
         assert bench.event_writer.dropped == 0
         for batch in bench.batches:
@@ -210,7 +210,7 @@ class TestDropping:
             ConnectionLost("cut"),
             ReplyError("OOM no"),
         ):
-            bench.event_writer.write([Event("drained")])
+            bench.event_writer.write_behind_active_events([Event("drained")])
             bench.answer_last(reply)
         assert lines() == [f"{DROPPED}: OOM no", f"{DROPPED}: cut"]
         assert bench.event_writer.dropped == 4
@@ -218,5 +218,10 @@ class TestDropping:
 
 def test_no_method_of_the_event_writer_can_wait() -> None:
     """A plain function runs to its end before any other code of the loop."""
-    for name in ("queue_active_event", "make_completed_events", "write", "write_active_events"):
+    for name in (
+        "queue_active_event",
+        "make_completed_and_missing_active_events",
+        "write_behind_active_events",
+        "write_active_events",
+    ):
         assert not inspect.iscoroutinefunction(getattr(EventWriter, name))

@@ -49,27 +49,27 @@ def test_the_first_window_is_one_interval_from_now_or_from_the_start() -> None:
 @pytest.mark.parametrize("policy", (skip(), fire_once(), fire_all(2)))
 @pytest.mark.parametrize("late_ms", (0, 1, 999, MINUTE_MS - 1))
 def test_a_due_window_fires_and_the_next_keeps_the_beat(policy: MissedFiresPolicy, late_ms: int) -> None:
-    plan = plan_fires(spec(missed_fires=policy), NOW - late_ms, fired=0, now_ms=NOW)
+    plan = plan_fires(spec(missed_fires=policy), NOW - late_ms, fired_count=0, now_ms=NOW)
     assert plan == FirePlan((NOW - late_ms,), NOW - late_ms + MINUTE_MS)
 
 
 def test_a_repeatable_that_is_not_due_does_not_fire() -> None:
-    assert plan_fires(spec(), NOW + 1, fired=0, now_ms=NOW) == FirePlan((), NOW + 1)
+    assert plan_fires(spec(), NOW + 1, fired_count=0, now_ms=NOW) == FirePlan((), NOW + 1)
 
 
 @pytest.mark.parametrize("policy", (skip(), fire_once(), fire_all(2)))
 def test_an_interval_shorter_than_the_tick_fires_every_time(policy: MissedFiresPolicy) -> None:
-    plan = plan_fires(spec(every(100), missed_fires=policy), NOW - 950, fired=0, now_ms=NOW)
+    plan = plan_fires(spec(every(100), missed_fires=policy), NOW - 950, fired_count=0, now_ms=NOW)
     assert plan == FirePlan(tuple(range(NOW - 950, NOW + 1, 100)), NOW + 50)
 
 
 @pytest.mark.parametrize("policy", (skip(), fire_once(), fire_all(2)))
 def test_a_scheduler_within_its_grace_has_missed_nothing(policy: MissedFiresPolicy) -> None:
     secondly = spec(cron("* * * * * *"), missed_fires=policy)
-    plan = plan_fires(secondly, NOW - GRACE_MS, fired=0, now_ms=NOW)
+    plan = plan_fires(secondly, NOW - GRACE_MS, fired_count=0, now_ms=NOW)
     assert plan == FirePlan(tuple(range(NOW - GRACE_MS, NOW + 1, 1000)), NOW + 1000)
-    assert plan_fires(secondly, NOW - GRACE_MS - 1000, fired=0, now_ms=NOW).has_missed
-    assert plan_fires(secondly, NOW - 2000, fired=0, now_ms=NOW, grace_ms=1000).has_missed
+    assert plan_fires(secondly, NOW - GRACE_MS - 1000, fired_count=0, now_ms=NOW).has_missed
+    assert plan_fires(secondly, NOW - 2000, fired_count=0, now_ms=NOW, grace_ms=1000).has_missed
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_a_scheduler_within_its_grace_has_missed_nothing(policy: MissedFiresPoli
 def test_the_policy_decides_after_five_minutes_away(
     pattern: RepeatPattern, policy: MissedFiresPolicy, fires: list[int]
 ) -> None:
-    plan = plan_fires(spec(pattern, missed_fires=policy), NOW - 5 * MINUTE_MS, fired=0, now_ms=NOW)
+    plan = plan_fires(spec(pattern, missed_fires=policy), NOW - 5 * MINUTE_MS, fired_count=0, now_ms=NOW)
     given_up = 6 - len(fires) if policy.kind == "fire-all" else 0
     windows_ms = tuple(NOW + second * 1000 for second in fires)
     assert plan == FirePlan(windows_ms, NOW + MINUTE_MS, has_missed=True, given_up=given_up)
@@ -94,14 +94,16 @@ def test_the_policy_decides_after_five_minutes_away(
 @pytest.mark.parametrize("policy", (skip(), fire_once(), fire_all(2)))
 def test_a_window_without_a_successor_fires_however_late(policy: MissedFiresPolicy) -> None:
     daily = spec(cron("@daily"), missed_fires=policy)
-    assert plan_fires(daily, ms("2027-01-01"), fired=0, now_ms=NOW) == FirePlan((ms("2027-01-01"),), ms("2027-01-02"))
+    assert plan_fires(daily, ms("2027-01-01"), fired_count=0, now_ms=NOW) == FirePlan(
+        (ms("2027-01-01"),), ms("2027-01-02")
+    )
     ended = spec(end_before_ms=NOW - 5 * MINUTE_MS, missed_fires=policy)
-    assert plan_fires(ended, NOW - 5 * MINUTE_MS, fired=0, now_ms=NOW) == FirePlan((NOW - 5 * MINUTE_MS,), None)
+    assert plan_fires(ended, NOW - 5 * MINUTE_MS, fired_count=0, now_ms=NOW) == FirePlan((NOW - 5 * MINUTE_MS,), None)
 
 
 def test_a_long_absence_costs_no_walk_and_keeps_the_beat() -> None:
     fast = spec(every(7), missed_fires=skip())
-    plan = plan_fires(fast, 3, fired=0, now_ms=NOW)
+    plan = plan_fires(fast, 3, fired_count=0, now_ms=NOW)
     assert plan.next_ms is not None
     assert NOW < plan.next_ms <= NOW + 7
     assert plan.next_ms % 7 == 3
@@ -109,29 +111,29 @@ def test_a_long_absence_costs_no_walk_and_keeps_the_beat() -> None:
 
 def test_the_end_holds_for_catching_up() -> None:
     ended = spec(end_before_ms=NOW - 2 * MINUTE_MS, missed_fires=fire_all(100))
-    plan = plan_fires(ended, NOW - 5 * MINUTE_MS, fired=0, now_ms=NOW)
+    plan = plan_fires(ended, NOW - 5 * MINUTE_MS, fired_count=0, now_ms=NOW)
     assert plan == FirePlan(tuple(NOW - minutes * MINUTE_MS for minutes in (5, 4, 3, 2)), None, has_missed=True)
-    assert plan_fires(spec(end_before_ms=NOW - 1), NOW, fired=0, now_ms=NOW) == FirePlan((), None)
+    assert plan_fires(spec(end_before_ms=NOW - 1), NOW, fired_count=0, now_ms=NOW) == FirePlan((), None)
 
 
 def test_the_limit_holds_for_catching_up() -> None:
     limited = spec(limit=5, missed_fires=fire_all(100))
-    plan = plan_fires(limited, NOW - 5 * MINUTE_MS, fired=3, now_ms=NOW)
+    plan = plan_fires(limited, NOW - 5 * MINUTE_MS, fired_count=3, now_ms=NOW)
     assert plan.fires_ms == (NOW - 5 * MINUTE_MS, NOW - 4 * MINUTE_MS)
     assert plan.next_ms is None
-    assert plan_fires(limited, NOW, fired=5, now_ms=NOW) == FirePlan((), None)
-    assert plan_fires(limited, NOW, fired=4, now_ms=NOW) == FirePlan((NOW,), None)
-    assert plan_fires(limited, NOW, fired=3, now_ms=NOW) == FirePlan((NOW,), NOW + MINUTE_MS)
+    assert plan_fires(limited, NOW, fired_count=5, now_ms=NOW) == FirePlan((), None)
+    assert plan_fires(limited, NOW, fired_count=4, now_ms=NOW) == FirePlan((NOW,), None)
+    assert plan_fires(limited, NOW, fired_count=3, now_ms=NOW) == FirePlan((NOW,), NOW + MINUTE_MS)
 
 
 def test_no_window_fires_before_the_start() -> None:
-    plan = plan_fires(spec(start_after_ms=NOW + 5), NOW, fired=0, now_ms=NOW)
+    plan = plan_fires(spec(start_after_ms=NOW + 5), NOW, fired_count=0, now_ms=NOW)
     assert plan == FirePlan((), NOW + 5 + MINUTE_MS)
 
 
 def test_fires_at_once_are_bounded_and_the_rest_follows() -> None:
     fast = spec(every(1))
-    plan = plan_fires(fast, NOW - 5000, fired=0, now_ms=NOW)
+    plan = plan_fires(fast, NOW - 5000, fired_count=0, now_ms=NOW)
     assert len(plan.fires_ms) == MAX_FIRES
     assert plan.next_ms == NOW - 5000 + MAX_FIRES
 
@@ -140,12 +142,12 @@ def test_fires_at_once_are_bounded_and_the_rest_follows() -> None:
 def test_missed_windows_are_planned_in_parts_up_to_the_cap(pattern: RepeatPattern) -> None:
     greedy = spec(pattern, missed_fires=fire_all(2**32 - 1))
     due_ms = NOW - (MAX_CATCHUP + 50) * 1000
-    plan = plan_fires(greedy, due_ms, fired=0, now_ms=NOW)
+    plan = plan_fires(greedy, due_ms, fired_count=0, now_ms=NOW)
     fires = list(plan.fires_ms)
     while plan.goes_on:
         assert len(plan.fires_ms) <= MAX_FIRES
         assert plan.next_ms is not None
-        plan = plan_fires(greedy, plan.next_ms, fired=len(fires), now_ms=NOW, caught_up=len(fires))
+        plan = plan_fires(greedy, plan.next_ms, fired_count=len(fires), now_ms=NOW, caught_up_count=len(fires))
         fires += plan.fires_ms
     assert fires == [due_ms + n * 1000 for n in range(MAX_CATCHUP)]
     assert (plan.next_ms, plan.given_up) == (NOW + 1000, 51)
@@ -154,15 +156,15 @@ def test_missed_windows_are_planned_in_parts_up_to_the_cap(pattern: RepeatPatter
 def test_the_last_part_of_what_was_missed_keeps_to_the_cap_although_it_is_in_time() -> None:
     catching_up = spec(every(1000), missed_fires=fire_all(MAX_FIRES + 3))
     due_ms = NOW - (MAX_FIRES + 5) * 1000
-    plan = plan_fires(catching_up, due_ms, fired=0, now_ms=NOW)
+    plan = plan_fires(catching_up, due_ms, fired_count=0, now_ms=NOW)
     assert (len(plan.fires_ms), plan.next_ms, plan.goes_on) == (MAX_FIRES, NOW - 5000, True)
-    plan = plan_fires(catching_up, NOW - 5000, fired=MAX_FIRES, now_ms=NOW, caught_up=MAX_FIRES)
+    plan = plan_fires(catching_up, NOW - 5000, fired_count=MAX_FIRES, now_ms=NOW, caught_up_count=MAX_FIRES)
     assert plan == FirePlan((NOW - 5000, NOW - 4000, NOW - 3000), NOW + 1000, has_missed=True, given_up=3)
 
 
 def test_the_limit_ends_what_is_planned_in_parts() -> None:
     limited = spec(every(1000), limit=MAX_FIRES + 2, missed_fires=fire_all(10_000))
-    plan = plan_fires(limited, NOW - 2000 * 1000, fired=MAX_FIRES, now_ms=NOW, caught_up=MAX_FIRES)
+    plan = plan_fires(limited, NOW - 2000 * 1000, fired_count=MAX_FIRES, now_ms=NOW, caught_up_count=MAX_FIRES)
     assert (len(plan.fires_ms), plan.next_ms, plan.goes_on) == (2, None, False)
 
 
@@ -185,7 +187,7 @@ def test_a_scheduler_that_ticks_in_time_fires_each_window_once(
     for wait_ms in ticks:
         now_ms += wait_ms
         while score is not None and score <= now_ms:
-            plan = plan_fires(repeatable, score, fired=len(fires), now_ms=now_ms)
+            plan = plan_fires(repeatable, score, fired_count=len(fires), now_ms=now_ms)
             fires.extend(plan.fires_ms)
             score = plan.next_ms
     assert fires == windows(pattern, NOW, min(now_ms, end_before_ms or now_ms))[:limit]
@@ -221,7 +223,7 @@ def test_a_plan_stays_within_its_bounds(
     end_before_ms = None if end_late_ms is None else max(0, due_ms + end_late_ms)
     assume(fired <= (limit or fired))
     repeatable = spec(pattern, missed_fires=policy, limit=limit, end_before_ms=end_before_ms)
-    plan = plan_fires(repeatable, due_ms, fired=fired, now_ms=now_ms)
+    plan = plan_fires(repeatable, due_ms, fired_count=fired, now_ms=now_ms)
     assert list(plan.fires_ms) == sorted(set(plan.fires_ms))
     assert all(due_ms <= fire <= min(now_ms, end_before_ms or now_ms) for fire in plan.fires_ms)
     assert limit is None or fired + len(plan.fires_ms) <= limit

@@ -15,7 +15,7 @@ from unittest.mock import AsyncMock
 from pychasqui._core.delivery import Delivery
 from pychasqui._redis.cancellations import Cancellations
 from pychasqui._redis.replies import QueueFlags, RenewalResult
-from pychasqui._wire.worker_record import decode_worker_record
+from pychasqui._wire.worker_record import read_worker_record_or_error
 from pychasqui._worker.group_recovery import GroupRecovery
 from pychasqui._worker.heartbeat import Heartbeat
 from pychasqui._worker.lanes import Lanes
@@ -42,7 +42,7 @@ class Redis:
         self.broker = MemoryBroker()
         self.broker.answer_with = {
             "renew_worker_lease": self._renew_lease,
-            "rebuild_group": self._rebuild_group,
+            "report_held_to_rebuild_group": self._rebuild_group,
             "leave_group": lambda *_: True,
         }
         self.kept: list[list[bytes]] = []
@@ -100,7 +100,7 @@ class FakeLanes:
     def resume_after_lapse(self) -> None:
         self.renewals += 1
 
-    def drop_lost_jobs(self, ids: set[bytes]) -> bool:
+    def drop_lost_unstarted_jobs(self, ids: set[bytes]) -> bool:
         self.lost |= ids
         return self.has_them
 
@@ -408,7 +408,7 @@ async def test_the_worker_record_is_written_with_each_renewal() -> None:
     async with beating(redis, FakeLanes(), dict, lease_ms=6000, every_s=0.01):
         await eventually(lambda: len(redis.kept) >= 2, every=0.001)
     for _, consumer, _, _, record, kept_ms in redis.broker.asked("renew_worker_lease"):
-        assert (consumer, decode_worker_record("a", record).concurrency, kept_ms) == ("a", 1, 12_000)
+        assert (consumer, read_worker_record_or_error("a", record).concurrency, kept_ms) == ("a", 1, 12_000)
 
 
 async def test_each_renewal_finds_how_many_workers_live_and_whether_leases_are_over() -> None:
@@ -445,10 +445,10 @@ async def test_notes_about_cancelled_jobs_are_read_while_there_are_some_and_once
         redis.broker.cancellations = Cancellations()
         redis.publish_pause()
         await eventually(lambda: not bench.cancellations[-1], every=0.001)
-        asked = len(redis.broker.asked("read_cancellations"))
+        asked = len(redis.broker.asked("read_cancellations_and_remove_outdated"))
         redis.publish_pause()
         await asyncio.sleep(0.05)
-        assert len(redis.broker.asked("read_cancellations")) == asked
+        assert len(redis.broker.asked("read_cancellations_and_remove_outdated")) == asked
 
 
 async def test_the_pause_callback_runs_in_the_thread_of_the_worker() -> None:

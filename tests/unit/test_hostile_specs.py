@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from pychasqui._core.fire_plan import GRACE_MS
 from pychasqui._core.repeat_pattern import LAST_MS
-from pychasqui._redis.repeatables import DueSpec, _read_fire_count
-from pychasqui._wire.lenient import read_ms
+from pychasqui._redis.repeatables import DueSpec, _read_fire_count_or_minus_one
+from pychasqui._wire.lenient import read_time_ms_or_zero
 from pychasqui._worker.scheduler import _plan_fires_of_spec
 from pychasqui.errors import DecodeError
 from tests.support.cases import in_one_test
@@ -68,7 +68,7 @@ def test_any_values_are_planned_or_refused_and_soon(
         spec = msgspec.msgpack.encode(["key", "tick", pattern, b"\xc4\x01\x01", *bounds, 0, policy])
     except UnicodeEncodeError:
         return
-    due = DueSpec("key", read_ms(score), spec, _read_fire_count(fired), retry, len(spec))
+    due = DueSpec("key", read_time_ms_or_zero(score), spec, _read_fire_count_or_minus_one(fired), retry, len(spec))
     begun = process_time()
     assert -1 <= decide(due) <= 10_000
     assert process_time() - begun < MAX_S + decide(due) / 5000

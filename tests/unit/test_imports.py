@@ -75,7 +75,7 @@ def test_a_queue_reads_no_script_before_it_sends_one_and_load_all_scripts_reads_
     total = "len([s for s in vars(scripts).values() if isinstance(s, scripts.Script)])"
     code = f"from pychasqui import Queue\nfrom pychasqui._redis import scripts\nassert {count} == 0 < {total}\n"
     loaded_by(f"{code}Queue('mails', redis_url='redis://localhost')\nassert {count} == 0")
-    loaded_by(f"{code}scripts.load_all_scripts()\nassert {count} == {total}")
+    loaded_by(f"{code}scripts.read_and_hash_all_scripts()\nassert {count} == {total}")
 
 
 def test_a_worker_reads_each_script_when_it_starts() -> None:

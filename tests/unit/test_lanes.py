@@ -84,7 +84,7 @@ def bring_one_by_one(lanes: Lanes, jobs: list[Delivery]) -> None:
         _leave_task(loop, me)
     try:
         for one in jobs:
-            lanes.put_into_inbox([one])
+            lanes.put_without_waking([one])
             lanes.start_lone_job_or_wake()
     finally:
         if me is not None:
@@ -139,7 +139,7 @@ class TestRunning:
             record.lanes.put_and_wake([job(1), job(2, deliveries=2)])
             await eventually(lambda: len(record.holdings.running_jobs()) == 1, every=0.001)
             assert record.holdings.held_delivery_numbers() == {b"1-0": 1, b"2-0": 3}
-            assert (record.lanes.free, record.lanes.waiting) == (-1, 1)
+            assert (record.lanes.free_minus_waiting, record.lanes.waiting) == (-1, 1)
 
     async def test_unstarted_jobs_can_be_taken_back(self) -> None:
         async with running(lambda _: asyncio.sleep(60)) as record:
@@ -155,8 +155,8 @@ class TestRunning:
                 pass
 
         async with running(handler) as record:
-            record.lanes.put_into_inbox([job(number) for number in range(100)])
-            record.lanes.wake()
+            record.lanes.put_without_waking([job(number) for number in range(100)])
+            record.lanes.wake_for_waiting_jobs()
             turns = 0
             while len(record.done) < 100:
                 await asyncio.sleep(0)
@@ -256,7 +256,7 @@ class TestLoneJob:
             record.lanes.put_and_wake([job(1)])
             assert begun == [1]
             assert list(record.holdings.held_delivery_numbers()) == [b"1-0"]
-            assert (record.lanes.free, record.lanes.waiting, record.done) == (0, 0, [])
+            assert (record.lanes.free_minus_waiting, record.lanes.waiting, record.done) == (0, 0, [])
             await eventually(lambda: record.done == [1], every=0.001)
 
     async def test_a_lone_job_that_waits_for_nothing_is_done_at_once_and_its_lane_is_free(self) -> None:
@@ -269,7 +269,11 @@ class TestLoneJob:
                 record.lanes.put_and_wake([job(number)])
             assert record.done == [one.data for one in started] == [0, 1, 2]
             assert all(0 < one.started_at <= one.ended_at for one in started)
-            assert (record.lanes.free, record.lanes.finished, record.holdings.held_delivery_numbers()) == (1, 3, {})
+            assert (
+                record.lanes.free_minus_waiting,
+                record.lanes.finished,
+                record.holdings.held_delivery_numbers(),
+            ) == (1, 3, {})
             async with asyncio.timeout(PATIENCE_S):
                 await record.lanes.wait_until_all_ran()
 
@@ -387,7 +391,7 @@ class TestLoneJob:
 
     async def test_a_lone_job_waits_if_others_wait_or_the_worker_stops(self) -> None:
         async with running(succeed) as record:
-            record.lanes.put_into_inbox([job(1), job(2)])
+            record.lanes.put_without_waking([job(1), job(2)])
             record.lanes.start_lone_job_or_wake()
             assert record.lanes.waiting == 2
             await eventually(lambda: record.done == [1, 2], every=0.001)
@@ -419,7 +423,7 @@ async def test_a_lane_that_is_closed_halfway_closes_its_handler_and_fails_nothin
             steps.append("closed")
 
     record = LanesBench(handler, 1)
-    record.lanes.put_into_inbox([job(1)])
+    record.lanes.put_without_waking([job(1)])
     lane = record.lanes._run_lane(0)
     lane.send(None)
     lane.close()
@@ -612,7 +616,7 @@ class TestLease:
         async with running(succeed) as record:
             record.lease.renew(monotonic() - 1)
             record.lanes.put_and_wake([job(1), job(2), job(3)])
-            assert record.lanes.drop_lost_jobs({b"2-0"})
+            assert record.lanes.drop_lost_unstarted_jobs({b"2-0"})
             record.lease.renew(monotonic() + 60)
             record.lanes.resume_after_lapse()
             await eventually(lambda: record.holdings.held_delivery_numbers() == {}, every=0.001)
@@ -657,7 +661,7 @@ class TestLease:
         record.lease.renew(monotonic() - 1)
         lanes.start()
         lanes.put_and_wake([job(1), job(2), job(3), job(4)])
-        lanes.drop_lost_jobs({b"2-0", b"3-0"})
+        lanes.drop_lost_unstarted_jobs({b"2-0", b"3-0"})
         record.lease.renew(monotonic() + 60)
         lanes.resume_after_lapse()
         await eventually(lambda: record.done == [1, 4], every=0.001)
@@ -673,7 +677,7 @@ class TestLease:
         async with running(handler) as record:
             record.lanes.put_and_wake([job(1)])
             await eventually(lambda: len(record.holdings.running_jobs()) == 1, every=0.001)
-            assert record.lanes.drop_lost_jobs({b"1-0"})
+            assert record.lanes.drop_lost_unstarted_jobs({b"1-0"})
             assert [running.data for running in record.holdings.running_jobs()] == [1]
             gate.set()
             await eventually(lambda: record.holdings.running_jobs() == [], every=0.001)
@@ -683,17 +687,17 @@ class TestLease:
         async with running(succeed) as record:
             record.lanes.put_and_wake([job(1)])
             await eventually(lambda: record.done == [1], every=0.001)
-            assert not record.lanes.drop_lost_jobs({b"1-0", b"2-0"})
-            assert not record.lanes.drop_lost_jobs(set())
+            assert not record.lanes.drop_lost_unstarted_jobs({b"1-0", b"2-0"})
+            assert not record.lanes.drop_lost_unstarted_jobs(set())
 
     async def test_a_lost_job_signals_free_room(self) -> None:
         async with running(succeed) as record:
             record.lease.renew(monotonic() - 1)
             record.lanes.put_and_wake([job(1)])
             await asyncio.sleep(0.01)
-            assert record.lanes.free == 0
+            assert record.lanes.free_minus_waiting == 0
             rooms = record.rooms
-            record.lanes.drop_lost_jobs({b"1-0"})
+            record.lanes.drop_lost_unstarted_jobs({b"1-0"})
             record.lease.renew(monotonic() + 60)
             record.lanes.resume_after_lapse()
             await asyncio.sleep(0.01)
@@ -706,7 +710,7 @@ class TestLease:
             await asyncio.sleep(0.01)
             draining = asyncio.create_task(record.lanes.wait_until_all_ran())
             await asyncio.sleep(0.01)
-            record.lanes.drop_lost_jobs({b"1-0"})
+            record.lanes.drop_lost_unstarted_jobs({b"1-0"})
             done, waiting = await asyncio.wait({draining}, timeout=0.5)
             for task in waiting:
                 task.cancel()
@@ -745,7 +749,7 @@ class TestLateDecoding:
         async with running(succeed) as lanes:
             lanes.lanes.put_and_wake([self.undecoded(0), job(1)])
             await eventually(lambda: lanes.done == [1], every=0.001)
-            assert (lanes.lanes.free, lanes.holdings.held_delivery_numbers()) == (1, {})
+            assert (lanes.lanes.free_minus_waiting, lanes.holdings.held_delivery_numbers()) == (1, {})
 
     async def test_a_job_is_held_while_it_is_decoded(self) -> None:
         async with running(succeed) as lanes:
@@ -753,7 +757,7 @@ class TestLateDecoding:
             lanes.lanes.put_and_wake([self.undecoded(7)])
             await eventually(lambda: lanes.lanes.waiting == 0, every=0.001)
             assert lanes.holdings.held_delivery_numbers() == {b"7-0": 1}
-            assert lanes.lanes.free == 0
+            assert lanes.lanes.free_minus_waiting == 0
             lanes.decoding.set()
             await eventually(lambda: lanes.done == [7], every=0.001)
 
@@ -762,7 +766,7 @@ class TestLateDecoding:
             lanes.decoding.clear()
             lanes.lanes.put_and_wake([self.undecoded(7)])
             await eventually(lambda: lanes.lanes.waiting == 0, every=0.001)
-            assert lanes.lanes.drop_lost_jobs({b"7-0"})
+            assert lanes.lanes.drop_lost_unstarted_jobs({b"7-0"})
             lanes.decoding.set()
             lanes.lanes.put_and_wake([job(8)])
             await eventually(lambda: lanes.done == [8], every=0.001)
@@ -784,7 +788,7 @@ class TestLateDecoding:
     async def test_a_lone_job_does_not_hold_up_the_socket(self) -> None:
         async with running(succeed) as lanes:
             await asyncio.sleep(0)
-            lanes.lanes.put_into_inbox([self.undecoded(7)])
+            lanes.lanes.put_without_waking([self.undecoded(7)])
             lanes.lanes.start_lone_job_or_wake()
             assert lanes.done == []
             await eventually(lambda: lanes.done == [7], every=0.001)

@@ -10,7 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pychasqui._core.printable import printable
-from pychasqui._wire.lenient import LATEST_MS, MAX_PAIRS, read_entry_id, read_int, read_ms, read_pairs, read_text
+from pychasqui._wire.lenient import (
+    LATEST_MS,
+    MAX_PAIRS,
+    read_cut_text,
+    read_entry_id,
+    read_first_pairs,
+    read_int,
+    read_time_ms_or_zero,
+)
 from tests.support.cases import in_one_test
 
 ANYTHING = st.one_of(
@@ -21,9 +29,9 @@ ANYTHING = st.one_of(
 @given(ANYTHING)
 def test_readers_raise_for_no_value(raw: Any) -> None:
     assert read_int(raw) is None or 0 <= read_int(raw) < 2**63  # type: ignore[operator]
-    assert 0 <= read_ms(raw) <= LATEST_MS
-    assert read_text(raw) is None or isinstance(read_text(raw), str)
-    assert isinstance(read_pairs(raw), dict)
+    assert 0 <= read_time_ms_or_zero(raw) <= LATEST_MS
+    assert read_cut_text(raw) is None or isinstance(read_cut_text(raw), str)
+    assert isinstance(read_first_pairs(raw), dict)
     assert len(read_entry_id(raw)) == 2
 
 
@@ -67,19 +75,19 @@ def test_a_million_digits_cost_no_time() -> None:
 
 @pytest.mark.parametrize("raw", ("inf", "1e308", 1e308, b"253402300800000"))
 def test_a_time_beyond_the_last_year_is_its_end(raw: Any) -> None:
-    assert read_ms(raw) == LATEST_MS
+    assert read_time_ms_or_zero(raw) == LATEST_MS
 
 
 @pytest.mark.parametrize("raw", ("-inf", "-1", "nan", float("nan"), b"x", None))
 def test_a_time_that_is_none_is_the_beginning(raw: Any) -> None:
-    assert read_ms(raw) == 0
+    assert read_time_ms_or_zero(raw) == 0
 
 
 def test_fields_beyond_a_bound_and_without_a_partner_are_left_out() -> None:
-    assert read_pairs([b"a", b"1", b"a", b"2", b"b"]) == {b"a": b"2"}
-    assert len(read_pairs([word for number in range(1000) for word in (b"%d" % number, b"")])) == MAX_PAIRS
-    assert len(read_pairs({b"%d" % number: b"" for number in range(1000)})) == MAX_PAIRS
-    assert read_pairs([b"a", 1, 2, b"b", b"c", None]) == {}
+    assert read_first_pairs([b"a", b"1", b"a", b"2", b"b"]) == {b"a": b"2"}
+    assert len(read_first_pairs([word for number in range(1000) for word in (b"%d" % number, b"")])) == MAX_PAIRS
+    assert len(read_first_pairs({b"%d" % number: b"" for number in range(1000)})) == MAX_PAIRS
+    assert read_first_pairs([b"a", 1, 2, b"b", b"c", None]) == {}
 
 
 @given(st.text(st.characters(), max_size=500))

@@ -29,11 +29,11 @@ def test_a_blocked_loop_is_logged_once_with_its_cause_and_the_remedy(
     watch = LoopWatch("w", holdings, call_in_worker_loop=lambda _: None)  # a loop that never answers
     watch._request_lag_measurement()
     for _ in range(2):
-        watch._log_blockage_once()
+        watch._log_if_newly_blocked()
     (line,) = caplog.messages
     assert f"by {blamed}; its leases are kept" in line
     assert "asyncio.to_thread()" in line
-    assert "_log_blockage_once" in line.splitlines()[-2]  # the innermost frame is the last
+    assert "_log_if_newly_blocked" in line.splitlines()[-2]  # the innermost frame is the last
 
 
 @pytest.mark.parametrize(("running", "asks"), ((Delivery("1", name="resize"), 20), (None, 5)))

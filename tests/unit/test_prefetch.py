@@ -20,49 +20,49 @@ def run_steadily(
 
 
 def test_a_worker_that_has_finished_nothing_reads_nothing_ahead() -> None:
-    assert PaceEstimate(0.0).estimate_jobs_ahead() == 0
+    assert PaceEstimate(0.0).estimate_jobs_to_prefetch() == 0
 
 
 @pytest.mark.parametrize("per_second", (50, 200, 1000, 5000))
 def test_a_steady_worker_reads_ahead_what_it_starts_within_the_prefetch_time(per_second: int) -> None:
     estimate = PaceEstimate(0.0)
     run_steadily(estimate, per_second, 1.0)
-    assert estimate.estimate_jobs_ahead() == pytest.approx(per_second * PREFETCH_S, rel=0.2, abs=1)
+    assert estimate.estimate_jobs_to_prefetch() == pytest.approx(per_second * PREFETCH_S, rel=0.2, abs=1)
 
 
 def test_a_slow_worker_reads_nothing_ahead() -> None:
     estimate = PaceEstimate(0.0)
     for finished in range(1, 20):
         estimate.record_finished(finished, finished * 0.5)
-        assert estimate.estimate_jobs_ahead() == 0
+        assert estimate.estimate_jobs_to_prefetch() == 0
 
 
 def test_the_estimate_of_a_very_fast_worker_is_bounded() -> None:
     estimate = PaceEstimate(0.0)
     run_steadily(estimate, 10_000_000, 1.0)
-    assert estimate.estimate_jobs_ahead() == MAX_AHEAD
+    assert estimate.estimate_jobs_to_prefetch() == MAX_AHEAD
 
 
 def test_an_idle_spell_is_forgotten() -> None:
     estimate = PaceEstimate(0.0)
     finished = run_steadily(estimate, 5000, 1.0)
     estimate.record_finished(finished, 11.0)
-    assert estimate.estimate_jobs_ahead() < 10
+    assert estimate.estimate_jobs_to_prefetch() < 10
 
 
 def test_the_estimate_falls_soon_after_the_handler_slows_down() -> None:
     estimate = PaceEstimate(0.0)
     finished = run_steadily(estimate, 5000, 1.0)
     run_steadily(estimate, 10, 0.5, start=1.0, finished=finished)
-    assert estimate.estimate_jobs_ahead() <= 2
+    assert estimate.estimate_jobs_to_prefetch() <= 2
 
 
 def test_stretches_too_short_to_judge_change_nothing() -> None:
     estimate = PaceEstimate(0.0)
     run_steadily(estimate, 1000, 1.0)
-    before = estimate.estimate_jobs_ahead()
+    before = estimate.estimate_jobs_to_prefetch()
     estimate.record_finished(1_000_000, 1.0005)
-    assert estimate.estimate_jobs_ahead() == before
+    assert estimate.estimate_jobs_to_prefetch() == before
 
 
 @given(st.lists(st.tuples(st.floats(0, 100), st.integers(0, 100_000)), max_size=50))
@@ -71,13 +71,13 @@ def test_the_estimate_stays_within_its_bounds(steps: list[tuple[float, int]]) ->
     for elapsed, more in steps:
         now, finished = now + elapsed, finished + more
         estimate.record_finished(finished, now)
-        assert 0 <= estimate.estimate_jobs_ahead() <= MAX_AHEAD
+        assert 0 <= estimate.estimate_jobs_to_prefetch() <= MAX_AHEAD
 
 
 class TestEntrySize:
     def test_an_unknown_size_lets_nothing_fit_but_a_read_may_wait_for_many(self) -> None:
         size = EntrySizeEstimate()
-        assert (size.estimate_bytes(1) > 2**60, size.estimate_bytes(0), size.count_entries_that_fit(10)) == (
+        assert (size.estimate_bytes(1) > 2**60, size.estimate_bytes(0), size.count_entries_to_wait_for(10)) == (
             True,
             0.0,
             READ_BATCH,
@@ -86,7 +86,7 @@ class TestEntrySize:
     def test_the_first_batch_says_what_entries_weigh(self) -> None:
         size = EntrySizeEstimate()
         size.record_entries(10, 1000)
-        assert (size.estimate_bytes(7), size.count_entries_that_fit(1000), size.count_entries_that_fit(1)) == (
+        assert (size.estimate_bytes(7), size.count_entries_to_wait_for(1000), size.count_entries_to_wait_for(1)) == (
             700.0,
             10,
             1,

@@ -41,8 +41,8 @@ class PromoterBench:
 
     async def tick(self, reply: Promotion | None = None, *, gets_no_messages: bool = False) -> float:
         if reply is not None:
-            self.broker.answer_with["promote"] = lambda *_: reply
-        return await self.promoter._do_due_and_choose_pause_s(gets_no_messages=gets_no_messages)
+            self.broker.answer_with["promote_batch_if_leader"] = lambda *_: reply
+        return await self.promoter._do_due_if_leader_and_choose_pause_s(gets_no_messages=gets_no_messages)
 
     @property
     def looks_at(self) -> float:
@@ -58,7 +58,7 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> PromoterBench:
 class TestLeading:
     async def test_the_promoter_asks_for_the_lease_and_promotes_in_one_call(self, bench: PromoterBench) -> None:
         await bench.tick()
-        assert bench.broker.asked("promote") == [("me", PROMOTER_LEASE_MS, PROMOTE_BATCH, 7)]
+        assert bench.broker.asked("promote_batch_if_leader") == [("me", PROMOTER_LEASE_MS, PROMOTE_BATCH, 7)]
 
     async def test_an_empty_delayed_set_is_looked_at_often_enough_to_keep_the_lease(self, bench: PromoterBench) -> None:
         assert await bench.tick(Promotion(True, 0, 0, -1)) == LOOK_S
@@ -88,20 +88,20 @@ class TestLeading:
 class TestManyWorkers:
     async def test_workers_that_do_not_lead_look_seldom(self, bench: PromoterBench) -> None:
         promoter = PromoterService(bench.broker, "me", on_death=ignore_death, living_workers=LivingWorkers(1000))
-        bench.broker.answer_with["promote"] = lambda *_: followed(300)
+        bench.broker.answer_with["promote_batch_if_leader"] = lambda *_: followed(300)
         for _ in range(10):
-            assert 10 <= await promoter._do_due_and_choose_pause_s(gets_no_messages=False) <= 30
+            assert 10 <= await promoter._do_due_if_leader_and_choose_pause_s(gets_no_messages=False) <= 30
 
     async def test_workers_look_as_often_as_ever_while_the_leader_moves_nothing(self, bench: PromoterBench) -> None:
         promoter = PromoterService(bench.broker, "me", on_death=ignore_death, living_workers=LivingWorkers(1000))
-        bench.broker.answer_with["promote"] = lambda *_: followed(60_000, overdue_ms=10_000)
-        assert await promoter._do_due_and_choose_pause_s(gets_no_messages=False) == LOOK_S
+        bench.broker.answer_with["promote_batch_if_leader"] = lambda *_: followed(60_000, overdue_ms=10_000)
+        assert await promoter._do_due_if_leader_and_choose_pause_s(gets_no_messages=False) == LOOK_S
 
     async def test_only_the_leader_subscribes_and_looks_again_once_it_hears(self, bench: PromoterBench) -> None:
-        bench.broker.answer_with["promote"] = lambda *_: followed(300)
+        bench.broker.answer_with["promote_batch_if_leader"] = lambda *_: followed(300)
         await bench.promoter._tick_as_leader_or_standby()
         assert bench.broker.on_due is None
-        bench.broker.answer_with["promote"] = lambda *_: Promotion(True, 0, 0, -1)
+        bench.broker.answer_with["promote_batch_if_leader"] = lambda *_: Promotion(True, 0, 0, -1)
         assert await bench.promoter._tick_as_leader_or_standby() == 0.0
         assert await bench.promoter._tick_as_leader_or_standby() == LOOK_S
         assert bench.broker.on_due is not None
@@ -126,7 +126,7 @@ class TestHearing:
     async def test_a_message_right_behind_the_reply_is_not_forgotten(self, bench: PromoterBench) -> None:
         """The message stood right behind the reply, and was handled first."""
         await bench.tick(Promotion(True, 0, 0, 5000))
-        bench.broker.meanwhile["promote"] = lambda *_: bench.promoter.handle_due_hint(0.05)
+        bench.broker.meanwhile["promote_batch_if_leader"] = lambda *_: bench.promoter.handle_due_hint(0.05)
         await bench.tick(Promotion(True, 0, 0, 5000))
         assert bench.looks_at == pytest.approx(0.05)
 
@@ -159,29 +159,29 @@ class TestRescheduled:
     async def test_a_leader_looks_when_it_is_due(self, bench: PromoterBench) -> None:
         await bench.tick(Promotion(True, 0, 0, -1))
         for delay_ms in (500, 200, 900):
-            bench.promoter.publish_due_in(delay_ms)
+            bench.promoter.publish_due_hint_if_needed(delay_ms)
         assert bench.looks_at == pytest.approx(0.2)
         assert bench.broker.hints == []
 
     async def test_a_follower_publishes_the_due_time_and_follows_nothing(self, bench: PromoterBench) -> None:
         await bench.tick(followed(1000))
-        bench.promoter.publish_due_in(200)
+        bench.promoter.publish_due_hint_if_needed(200)
         assert (bench.broker.hints, bench.looks_at) == ([200], NEVER)
 
     async def test_no_message_is_published_for_a_leader_that_looks_sooner(self, bench: PromoterBench) -> None:
         await bench.tick(followed(1000))
         for delay_ms in (500, 700, 600, 200, 300):
-            bench.promoter.publish_due_in(delay_ms)
+            bench.promoter.publish_due_hint_if_needed(delay_ms)
         assert bench.broker.hints == [500, 200]
         bench.clock.now += 0.2
-        bench.promoter.publish_due_in(300)
+        bench.promoter.publish_due_hint_if_needed(300)
         assert bench.broker.hints == [500, 200, 300]
 
     async def test_a_follower_does_not_publish_a_time_that_the_leader_finds_by_itself(
         self, bench: PromoterBench
     ) -> None:
         await bench.tick(followed(1000))
-        bench.promoter.publish_due_in(int(2000 * LOOK_S))
+        bench.promoter.publish_due_hint_if_needed(int(2000 * LOOK_S))
         assert bench.broker.hints == []
 
 
@@ -259,16 +259,16 @@ class TestLife:
         promoter = promoter_of(broker)
         promoter.start()
         async with asyncio.timeout(20):
-            while not broker.asked("promote"):
+            while not broker.asked("promote_batch_if_leader"):
                 await asyncio.sleep(0)
             await asyncio.sleep(0.01)
 
             async def woken() -> float:
-                looks = len(broker.asked("promote"))
+                looks = len(broker.asked("promote_batch_if_leader"))
                 assert broker.on_due is not None
                 broker.on_due(0.02)
                 started = monotonic()
-                while len(broker.asked("promote")) == looks:
+                while len(broker.asked("promote_batch_if_leader")) == looks:
                     await asyncio.sleep(0.002)
                 assert monotonic() - started > 0.01
                 return monotonic() - started
@@ -278,25 +278,27 @@ class TestLife:
 
     async def test_a_leader_lets_go_of_its_lease_at_the_end(self) -> None:
         broker = MemoryBroker()
-        await self.run_until(promoter_of(broker), lambda: bool(broker.asked("promote")))
+        await self.run_until(promoter_of(broker), lambda: bool(broker.asked("promote_batch_if_leader")))
         assert broker.asked("release_promoter_lease") == [("me",)]
 
     async def test_a_follower_releases_no_lease(self) -> None:
         broker = MemoryBroker()
-        broker.answer_with["promote"] = lambda *_: followed(1000)
-        await self.run_until(promoter_of(broker), lambda: bool(broker.asked("promote")))
+        broker.answer_with["promote_batch_if_leader"] = lambda *_: followed(1000)
+        await self.run_until(promoter_of(broker), lambda: bool(broker.asked("promote_batch_if_leader")))
         assert broker.asked("release_promoter_lease") == []
 
     async def test_the_lease_is_left_to_expire_without_a_connection(self) -> None:
         broker = MemoryBroker()
         broker.connected_as = None
-        await self.run_until(promoter_of(broker), lambda: bool(broker.asked("promote")))
+        await self.run_until(promoter_of(broker), lambda: bool(broker.asked("promote_batch_if_leader")))
         assert broker.asked("release_promoter_lease") == []
 
     async def test_the_promoter_outlasts_any_trouble(self) -> None:
         broker = MemoryBroker()
         troubles = [ConnectionLost("cut"), ReplyError("OOM full"), ReplyError("READONLY replica"), ReplyError("NOAUTH")]
         broker.troubles = list(troubles)
-        await self.run_until(promoter_of(broker), lambda: bool(broker.asked("promote")) and not broker.troubles)
+        await self.run_until(
+            promoter_of(broker), lambda: bool(broker.asked("promote_batch_if_leader")) and not broker.troubles
+        )
         assert broker.troubles == []
-        assert broker.asked("promote")
+        assert broker.asked("promote_batch_if_leader")

@@ -47,7 +47,7 @@ class TestFewWorkers:
         for _ in range(10):
             clock.now += 5
             assert bench.turns.choose_block_ms() == BLOCK_MS
-            assert await bench.turns.choose_pause_s() == 0.0
+            assert await bench.turns.draw_turn_or_choose_pause_s() == 0.0
         assert bench.broker.calls == []
 
 
@@ -69,7 +69,7 @@ class TestManyWorkers:
                 had_turns.add(number)
             else:
                 looks += 1
-                next_at = clock.now + await members[number].choose_pause_s()
+                next_at = clock.now + await members[number].draw_turn_or_choose_pause_s()
             heapq.heappush(due, (next_at, number))
             if clock.now > began + 30:
                 waiting.append(sum(end > clock.now for end in waits_until))
@@ -81,7 +81,7 @@ class TestManyWorkers:
     async def test_a_message_ends_the_pause(self, clock: FakeClock) -> None:
         bench = TurnsBench(living=1000)
         assert bench.turns.choose_block_ms() is None
-        assert LONGEST_REST_S / 2 <= await bench.turns.choose_pause_s() <= LONGEST_REST_S * 1.5
+        assert LONGEST_REST_S / 2 <= await bench.turns.draw_turn_or_choose_pause_s() <= LONGEST_REST_S * 1.5
         assert bench.broker.on_backlog is not None
         bench.broker.on_backlog()
         assert bench.ended_pauses == 1
@@ -89,7 +89,7 @@ class TestManyWorkers:
     async def test_a_server_without_messages_is_looked_at_all_the_same(self, clock: FakeClock) -> None:
         bench = TurnsBench(living=1000)
         bench.broker.trouble_of["subscribe_to_backlog"] = ConnectionLost("away")
-        assert await bench.turns.choose_pause_s() > 0
+        assert await bench.turns.draw_turn_or_choose_pause_s() > 0
 
     async def test_a_worker_whose_fleet_has_shrunk_waits_at_the_server_again(self, clock: FakeClock) -> None:
         bench = TurnsBench(living=1000)
@@ -103,30 +103,30 @@ class TestBacklog:
         bench = TurnsBench(living=1000)
         bench.broker.add_entry(b"d", b"job")
         await bench.turns.publish_backlog_if_any()
-        assert len(bench.broker.asked("publish_backlog")) == 1
+        assert len(bench.broker.asked("publish_backlog_hint")) == 1
 
     async def test_a_queue_without_jobs_is_not_published(self, clock: FakeClock) -> None:
         bench = TurnsBench(living=1000)
         await bench.turns.publish_backlog_if_any()
-        assert bench.broker.asked("publish_backlog") == []
+        assert bench.broker.asked("publish_backlog_hint") == []
 
     async def test_a_message_of_a_moment_ago_is_not_published_again(self, clock: FakeClock) -> None:
         """Whether by this worker or by another: a message costs the server as much as it has subscribers."""
         bench = TurnsBench(living=1000)
         bench.broker.add_entry(b"d", b"job")
-        await bench.turns.choose_pause_s()
+        await bench.turns.draw_turn_or_choose_pause_s()
         assert bench.broker.on_backlog is not None
         bench.broker.on_backlog()
         for _ in range(3):
             await bench.turns.publish_backlog_if_any()
-        assert bench.broker.asked("publish_backlog") == []
+        assert bench.broker.asked("publish_backlog_hint") == []
         clock.now += MESSAGES_APART_S
         for _ in range(3):
             await bench.turns.publish_backlog_if_any()
-        assert len(bench.broker.asked("publish_backlog")) == 1
+        assert len(bench.broker.asked("publish_backlog_hint")) == 1
 
     async def test_a_server_that_is_away_is_no_error(self, clock: FakeClock) -> None:
         bench = TurnsBench(living=1000)
-        bench.broker.trouble_of["has_unread_entries"] = ConnectionLost("away")
+        bench.broker.trouble_of["may_have_unread_entries"] = ConnectionLost("away")
         await bench.turns.publish_backlog_if_any()
-        assert bench.broker.asked("publish_backlog") == []
+        assert bench.broker.asked("publish_backlog_hint") == []

@@ -64,20 +64,20 @@ class FakeLanes:
     def __init__(self, free: int = 10) -> None:
         self.finished = 0
         self.unsettled = 0
-        self.free = free
+        self.free_minus_waiting = free
         self.waiting = 0
         self.waiting_bytes = 0
         self.jobs: list[Delivery] = []
 
-    def put_into_inbox(self, jobs: list[Delivery]) -> None:
+    def put_without_waking(self, jobs: list[Delivery]) -> None:
         self.jobs += jobs
 
-    put_and_wake = put_into_inbox
+    put_and_wake = put_without_waking
 
-    def wake(self) -> None:
+    def wake_for_waiting_jobs(self) -> None:
         """These lanes run nothing."""
 
-    start_lone_job_or_wake = wake
+    start_lone_job_or_wake = wake_for_waiting_jobs
 
     def take_out_unstarted_jobs(self, kept_count: int) -> list[Delivery]:
         taken, self.jobs = self.jobs[kept_count:], self.jobs[:kept_count]
@@ -88,9 +88,9 @@ class FakeLanes:
         return [job.data for job in self.jobs]
 
     def held_delivery_numbers(self) -> dict[bytes, int]:
-        return {job.entry_id: job.number for job in self.jobs}
+        return {job.entry_id: job.delivery_number for job in self.jobs}
 
-    def unsettled_count(self) -> int:
+    def count_unsettled_without_refused(self) -> int:
         return self.unsettled
 
     def set_low_water(self, low_water: int) -> None:
@@ -98,12 +98,12 @@ class FakeLanes:
 
 
 class FakeReclaimer:
-    has_claimable_entries = False
+    may_have_claimable_entries = False
 
     def __init__(self) -> None:
         self.claims = 0
 
-    async def claim_entries(self, count: int, bounds: ByteBounds) -> list[ClaimedEntry]:
+    async def claim_entries_of_one_consumer(self, count: int, bounds: ByteBounds) -> list[ClaimedEntry]:
         self.claims += 1
         return []
 
@@ -115,12 +115,12 @@ class Redis:
         self.broker = MemoryBroker()
         self.broker.connected_as = None
         self.broker.answer_with = {
-            "read": self._read,
+            "send_read": self._read,
             "read_within_bounds": lambda *_: [],
             "last_pending_id": lambda *_: b"999999-0",
             "list_pending": self._list_pending,
             "release_entries": lambda group, consumer, held: len(held),
-            "rebuild_group": lambda *_: True,
+            "report_held_to_rebuild_group": lambda *_: True,
         }
         self.answers: list[list[Any] | RedisTrouble] = []
         self.pages: list[list[ClaimedEntry]] = []
@@ -131,7 +131,7 @@ class Redis:
     @property
     def asked(self) -> list[tuple[int, int | None]]:
         """Count and block_ms of each read."""
-        return [(request.max_count, request.block_ms) for _, _, request in self.broker.asked("read")]
+        return [(request.max_count, request.block_ms) for _, _, request in self.broker.asked("send_read")]
 
     @property
     def released(self) -> list[bytes]:
@@ -139,7 +139,7 @@ class Redis:
 
     @property
     def unblocked(self) -> list[int]:
-        return [client_id for client_id, _ in self.broker.answered("unblock_read")]
+        return [client_id for client_id, _ in self.broker.answered("try_to_unblock_read")]
 
     async def _read(self, *_: Any) -> list[Any]:
         if not self.answers:
@@ -213,7 +213,7 @@ class ReaderBench:
         self.group_gone += 1
 
     async def report(self) -> None:
-        await self.recovery.rebuild_group(self.redis.broker)
+        await self.recovery.report_held_to_rebuild_group(self.redis.broker)
 
     async def read(self, *answers: list[Any] | RedisTrouble) -> None:
         """Let the reader have these answers, one after another."""
@@ -302,7 +302,7 @@ class TestAttempts:
         await bench.read([entry(1)])
         bench.intake.put_claimed_entries([claimed(2, deliveries=2)])
         bench.redis.pages = [[claimed(3, deliveries=4)]]
-        await bench.orphans.adopt_orphans()
+        await bench.orphans.adopt_orphans_until_full()
         assert bench.lanes.held_delivery_numbers() == {b"1-0": 1, b"2-0": 3, b"3-0": 4}
 
     def test_earlier_deliveries_count_as_runs(self) -> None:
@@ -363,7 +363,7 @@ class TestLostReplies:
         """The reclaimer searches for orphans too, at the start and after its own losses, while the reader reads."""
         bench = ReaderBench()
         bench.redis.pages = [[claimed(1)]]
-        bench.redis.on_read = bench.orphans.adopt_orphans
+        bench.redis.on_read = bench.orphans.adopt_orphans_until_full
         await bench.read([entry(1), entry(2)])
         assert sorted(bench.lanes.numbers) == [1, 2]
 
@@ -371,7 +371,7 @@ class TestLostReplies:
         bench = ReaderBench()
 
         async def find_and_finish() -> None:
-            await bench.orphans.adopt_orphans()
+            await bench.orphans.adopt_orphans_until_full()
             assert bench.lanes.numbers == [1]
             bench.lanes.jobs.clear()
 
@@ -393,14 +393,14 @@ class TestComingBack:
         bench = ReaderBench()
         bench.intake.put_claimed_entries([claimed(1, deliveries=0)])
         bench.intake.put_claimed_entries([claimed(1, deliveries=2)])
-        assert [job.number for job in bench.lanes.jobs] == [1]
+        assert [job.delivery_number for job in bench.lanes.jobs] == [1]
 
     async def test_an_entry_that_still_runs_here_is_no_orphan(self) -> None:
         bench = ReaderBench()
         bench.intake.put_claimed_entries([claimed(1, deliveries=0)])
         bench.redis.pages = [[claimed(1, deliveries=3)]]
-        await bench.orphans.adopt_orphans()
-        assert [job.number for job in bench.lanes.jobs] == [1]
+        await bench.orphans.adopt_orphans_until_full()
+        assert [job.delivery_number for job in bench.lanes.jobs] == [1]
 
     async def test_an_entry_is_found_by_its_present_delivery_when_the_earlier_run_has_ended(self) -> None:
         bench = ReaderBench()
@@ -408,8 +408,8 @@ class TestComingBack:
         bench.intake.put_claimed_entries([claimed(1, deliveries=2)])
         bench.lanes.jobs.clear()
         bench.redis.pages = [[claimed(1, deliveries=3)]]
-        await bench.orphans.adopt_orphans()
-        assert [(job.number, job.attempt) for job in bench.lanes.jobs] == [(3, 2)]
+        await bench.orphans.adopt_orphans_until_full()
+        assert [(job.delivery_number, job.attempt) for job in bench.lanes.jobs] == [(3, 2)]
 
 
 class TestShedding:
@@ -424,7 +424,7 @@ class TestShedding:
         bench = ReaderBench()
         await bench.read([entry(1), entry(2), entry(3)])
         bench.redis.pages = [[claimed(1), claimed(2), claimed(3)]]
-        bench.redis.broker.meanwhile["release_entries"] = lambda *_: bench.orphans.adopt_orphans()
+        bench.redis.broker.meanwhile["release_entries"] = lambda *_: bench.orphans.adopt_orphans_until_full()
         await bench.reader._release_surplus_jobs()
         assert (bench.lanes.numbers, bench.redis.released) == ([1], [b"2-0", b"3-0"])
 
@@ -436,7 +436,7 @@ class TestReadingAhead:
     async def bench(self) -> ReaderBench:
         bench = ReaderBench()
         bench.redis.broker.connected_as = 7
-        bench.lanes.free = WORTH_READING
+        bench.lanes.free_minus_waiting = WORTH_READING
         bench.prefetch._estimate.rate = 1e6
         bench.prefetch._estimate._at = float("inf")  # nothing is measured: it stays so
         return bench
@@ -479,7 +479,7 @@ class TestReadingAhead:
             bench.shared.is_paused.set()
         if why == "orphans":
             bench.orphan_flag.set()
-        bench.reclaimer.has_claimable_entries = why == "claims"
+        bench.reclaimer.may_have_claimable_entries = why == "claims"
         if why == "unsettled":
             bench.lanes.unsettled = MAX_UNSETTLED + 1
         if why == "slow handler":
@@ -487,7 +487,7 @@ class TestReadingAhead:
         if why == "no connection":
             bench.redis.broker.connected_as = None
         if why == "little room":
-            bench.lanes.free = -MAX_AHEAD
+            bench.lanes.free_minus_waiting = -MAX_AHEAD
         if why == "weight":
             bench.prefetch.record_entry_sizes(1, 200_000)
         assert reader._count_to_read_behind(WORTH_READING) == 0
@@ -576,7 +576,7 @@ class TestReport:
             return bench.redis.pages.pop(0) if bench.redis.pages else []
 
         bench.redis.broker.answer_with["list_pending"] = page
-        await bench.orphans.adopt_orphans()
+        await bench.orphans.adopt_orphans_until_full()
         assert bench.lanes.numbers == [1]
         assert bench.orphan_flag.is_set
 
@@ -589,7 +589,7 @@ class TestReport:
             asked.set()
             await arrived.wait()
 
-        bench.redis.broker.meanwhile["rebuild_group"] = lambda *arguments: under_way(dict(arguments[-1]))
+        bench.redis.broker.meanwhile["report_held_to_rebuild_group"] = lambda *arguments: under_way(dict(arguments[-1]))
         reporting = asyncio.create_task(bench.report())
         await asked.wait()
         with bench.intake.expecting_entries():
@@ -606,7 +606,7 @@ class TestReport:
         async def fails(held: dict[bytes, int]) -> None:
             raise ConnectionLost("cut")
 
-        bench.redis.broker.meanwhile["rebuild_group"] = lambda *arguments: fails(dict(arguments[-1]))
+        bench.redis.broker.meanwhile["report_held_to_rebuild_group"] = lambda *arguments: fails(dict(arguments[-1]))
         with pytest.raises(ConnectionLost):
             await bench.report()
         await bench.read([entry(1)])
@@ -630,7 +630,7 @@ class TestReport:
             asyncio.run(bench.report())
 
         bench.lanes.put_and_wake = slowly  # type: ignore[method-assign]
-        bench.redis.broker.meanwhile["rebuild_group"] = lambda *arguments: note(dict(arguments[-1]))
+        bench.redis.broker.meanwhile["report_held_to_rebuild_group"] = lambda *arguments: note(dict(arguments[-1]))
         speaking = threading.Thread(target=speak)
         speaking.start()
         bench.intake.put_claimed_entries([claimed(1, deliveries=2), claimed(2)])
@@ -702,7 +702,7 @@ class TestPause:
 
     async def test_a_server_that_cannot_end_the_read_harms_nothing(self) -> None:
         bench = await self.wait_in_a_read()
-        bench.redis.broker.trouble_of["unblock_read"] = ConnectionLost("away")
+        bench.redis.broker.trouble_of["try_to_unblock_read"] = ConnectionLost("away")
         bench.reader.set_paused(True)
         await asyncio.sleep(0)
         await bench.reader.end(timeout_s=0)
@@ -735,7 +735,7 @@ class TestRoom:
     async def test_a_reader_that_stops_takes_no_claims(self, stops: bool) -> None:
         """Also if it is asked to stop while it looks for orphans."""
         bench = ReaderBench()
-        bench.reclaimer.has_claimable_entries = True
+        bench.reclaimer.may_have_claimable_entries = True
         bench.orphan_flag.set()
         ends: list[asyncio.Future[None]] = []
 
@@ -783,7 +783,7 @@ class TestHeldEntries:
         with bench.intake.expecting_entries():
             bench.intake.put_claimed_entries([claimed(5)])
         bench.redis.pages = [[claimed(7)]]
-        await bench.orphans.adopt_orphans()
+        await bench.orphans.adopt_orphans_until_full()
         await bench.read([entry(5), entry(6), entry(7)])
         assert bench.lanes.numbers == [5, 7, 6]
 
@@ -870,12 +870,12 @@ class TestBytes:
             bench.lanes.waiting_bytes = 2**30
 
         bench.redis.on_page = fill_up
-        assert await bench.orphans.adopt_orphans()
+        assert await bench.orphans.adopt_orphans_until_full()
         assert (bench.lanes.numbers, bench.orphan_flag.is_set) == ([1], True)
         bench.redis.on_page, bench.lanes.waiting_bytes = None, 0
-        assert await bench.orphans.adopt_orphans()
+        assert await bench.orphans.adopt_orphans_until_full()
         assert (bench.lanes.numbers, bench.orphan_flag.is_set) == ([1, 2, 3], False)
-        assert not await bench.orphans.adopt_orphans()
+        assert not await bench.orphans.adopt_orphans_until_full()
 
     async def test_orphans_that_were_adopted_leave_less_room_for_the_next_read(self) -> None:
         bench = ReaderBench()
@@ -883,7 +883,7 @@ class TestBytes:
         bench.redis.pages = [[claimed(number) for number in range(1, 9)]]
 
         def take_lanes() -> None:
-            bench.lanes.free = 2
+            bench.lanes.free_minus_waiting = 2
 
         bench.redis.on_page = take_lanes
         await bench.read([entry(9)])
@@ -893,7 +893,7 @@ class TestBytes:
     async def test_an_orphan_that_is_too_large_is_rejected_by_its_size(self) -> None:
         bench = ReaderBench()
         bench.redis.pages = [[ClaimedEntry(b"1-0", None, 3, size=2**27), claimed(2)]]
-        await bench.orphans.adopt_orphans()
+        await bench.orphans.adopt_orphans_until_full()
         assert (bench.lanes.numbers, bench.rejected) == ([2], [(b"1-0", 3, "oversize_payload")])
 
 
@@ -916,9 +916,14 @@ class TestDecodingLater:
 
     async def test_a_large_job_waits_as_it_came_and_is_whole_afterwards(self) -> None:
         decoder, data = self.decoder([]), ["x" * 50_000, {"k": 1}]
-        (late,) = decoder.decode([self.large(encode_data(data), attempt=1)], 1)
-        assert (late.is_decoded, late.entry_id, late.number, len(late.payload) > 50_000) == (False, b"1-0", 2, True)
-        assert await decoder.finish_decoding_job(late)
+        (late,) = decoder.decode_or_settle_entries([self.large(encode_data(data), attempt=1)], 1)
+        assert (late.is_decoded, late.entry_id, late.delivery_number, len(late.payload) > 50_000) == (
+            False,
+            b"1-0",
+            2,
+            True,
+        )
+        assert await decoder.decode_or_settle_put_off_job(late)
         assert (late.is_decoded, late.id, late.name, late.data, late.attempt) == (True, "x", "mail", data, 2)
         assert (late.payload, late.created_at_ms, late.may_be_unique) == (encode_data(data), 5, True)
 
@@ -929,14 +934,14 @@ class TestDecodingLater:
     async def test_a_late_job_that_cannot_run_is_settled_then(self, payload: bytes, attempt: int, reason: str) -> None:
         rejected: list[str] = []
         decoder = self.decoder(rejected)
-        (late,) = decoder.decode([self.large(payload, attempt)], 0)
+        (late,) = decoder.decode_or_settle_entries([self.large(payload, attempt)], 0)
         assert rejected == []
-        assert not await decoder.finish_decoding_job(late)
+        assert not await decoder.decode_or_settle_put_off_job(late)
         assert rejected == [reason]
 
     async def test_an_entry_larger_than_any_job_is_rejected_at_once(self) -> None:
         rejected: list[str] = []
-        assert self.decoder(rejected).decode([self.large(b"x" * 2**20)], 0) == []
+        assert self.decoder(rejected).decode_or_settle_entries([self.large(b"x" * 2**20)], 0) == []
         assert rejected == ["oversize_payload"]
 
     async def test_a_batch_that_takes_long_is_decoded_in_part(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -945,18 +950,20 @@ class TestDecodingLater:
         rejected: list[str] = []
         decoder = self.decoder(rejected)
         medium = [self.large(encode_data("x" * 1000)) for _ in range(30)]
-        assert 5 <= sum(job.is_decoded for job in decoder.decode(medium, 0)) <= 15
+        assert 5 <= sum(job.is_decoded for job in decoder.decode_or_settle_entries(medium, 0)) <= 15
         small = [self.large(encode_data("x")) for _ in range(3000)]
-        jobs = decoder.decode([*small, [b"2-0", None], [b"3-0", [b"odd"]]], 0)
+        jobs = decoder.decode_or_settle_entries([*small, [b"2-0", None], [b"3-0", [b"odd"]]], 0)
         assert len(jobs) == 3002
         assert 500 <= sum(job.is_decoded for job in jobs) <= 1500
-        assert [await decoder.finish_decoding_job(job) for job in jobs[-3:]] == [True, False, False]
+        assert [await decoder.decode_or_settle_put_off_job(job) for job in jobs[-3:]] == [True, False, False]
         assert rejected == ["malformed", "malformed"]
 
     async def test_the_loop_turns_while_a_hostile_job_is_looked_through(self) -> None:
         decoder = self.decoder([])
-        (late,) = decoder.decode([self.large(b"\xdd\x00\x03\x00\x00" + b"\x91\x01\xa1x\xcc\xff" * 65536)], 0)
-        finishing = asyncio.ensure_future(decoder.finish_decoding_job(late))
+        (late,) = decoder.decode_or_settle_entries(
+            [self.large(b"\xdd\x00\x03\x00\x00" + b"\x91\x01\xa1x\xcc\xff" * 65536)], 0
+        )
+        finishing = asyncio.ensure_future(decoder.decode_or_settle_put_off_job(late))
         turns = 0
         while not finishing.done():
             await asyncio.sleep(0)
@@ -985,10 +992,10 @@ class TestManyWorkers:
     ) -> None:
         bench = ReaderBench()
         bench.shared.living_workers.set_living_workers(living=living)
-        bench.redis.broker.answer_with["has_unread_entries"] = lambda *_: True
-        bench.lanes.free = 1
+        bench.redis.broker.answer_with["may_have_unread_entries"] = lambda *_: True
+        bench.lanes.free_minus_waiting = 1
         bench.redis.answers = [[entry(1)], [entry(2)], [entry(3)]]
         bench.reader.start()
         await eventually(lambda: bench.lanes.numbers == [1, 2, 3], every=0.001)
-        assert len(bench.redis.broker.asked("publish_backlog")) == published
+        assert len(bench.redis.broker.asked("publish_backlog_hint")) == published
         await bench.reader.end(timeout_s=0)

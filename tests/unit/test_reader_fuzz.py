@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pychasqui._wire.worker_record import WorkerInfo, decode_worker_record, encode_worker
+from pychasqui._wire.worker_record import WorkerInfo, encode_worker, read_worker_record_or_error
 from tests.unit.fuzz_readers import check, entries
 
 FIELDS = st.none() | st.lists(st.binary(max_size=40), max_size=12)
@@ -33,12 +33,12 @@ def test_any_fields_and_bytes_are_read_or_refused(fields: list[bytes] | None, ra
 
 def test_a_workers_own_record_is_read_as_it_was_written() -> None:
     worker = WorkerInfo(consumer_id="w", host="h", pid=7, started_at_ms=5, concurrency=3, busy=1, job_ids=["a", "b"])
-    assert decode_worker_record("w", encode_worker(worker)) == worker
+    assert read_worker_record_or_error("w", encode_worker(worker)) == worker
     assert b"error" not in encode_worker(worker)
 
 
 @pytest.mark.parametrize("raw", (b"", b"\xc1", b"\x91" * 60_000, b"x" * 100_000, b"\x81\xabconsumer_id\xa2\xff\xfe"))
 def test_a_record_that_cannot_be_read_has_the_name_of_its_lease_and_an_error(raw: bytes) -> None:
-    worker = decode_worker_record("w", raw)
+    worker = read_worker_record_or_error("w", raw)
     assert worker.consumer_id == "w"
     assert worker.error

@@ -76,7 +76,7 @@ class TestOverLeases:
 
 
 class ReclaimerBench:
-    """A broker in whose group consumers hold entries. take_over() answers with `taken`, a page a call."""
+    """A broker in whose group consumers hold entries. take_over_if_lease_is_same() answers with `taken`, a page a call."""
 
     def __init__(self, holders: dict[bytes, int], leases: dict[bytes, float]) -> None:
         self.broker = MemoryBroker()
@@ -87,18 +87,20 @@ class ReclaimerBench:
             for _ in range(count):
                 self.broker.groups["default"].pending[self.broker.add_entry()] = Held(consumer.decode(), 1)
         self.taken: list[list[ClaimedEntry]] = []
-        self.broker.answer_with["take_over"] = lambda *_: self.taken.pop(0) if self.taken else None
-        self.broker.answer_with["claim_idle"] = lambda *_: []
+        self.broker.answer_with["take_over_if_lease_is_same"] = lambda *_: self.taken.pop(0) if self.taken else None
+        self.broker.answer_with["claim_idle_without_lease"] = lambda *_: []
         self.ended_leases = Signal()
 
     @property
     def relieved(self) -> list[tuple[bytes, float, int]]:
         """Whose entries were asked for, under which lease, and how many."""
-        return [(dead, lease, count) for _, _, dead, lease, _, count, _ in self.broker.asked("take_over")]
+        return [
+            (dead, lease, count) for _, _, dead, lease, _, count, _ in self.broker.asked("take_over_if_lease_is_same")
+        ]
 
     @property
     def claims(self) -> list[int]:
-        return [count for _, _, _, count, _ in self.broker.asked("claim_idle")]
+        return [count for _, _, _, count, _ in self.broker.asked("claim_idle_without_lease")]
 
 
 class FakeIntake:
@@ -166,11 +168,11 @@ class TestScan:
         mine = reclaimer(bench, last_trouble=1000.0)
         for now in range(1000, 1007):
             clock.now = now
-            await mine._scan_consumers()
+            await mine._scan_consumers_and_claim_entries()
         assert {dead for dead, _, _ in bench.relieved} == {b"left"}
         for now in range(1007, 1012):
             clock.now = now
-            await mine._scan_consumers()
+            await mine._scan_consumers_and_claim_entries()
         assert {dead for dead, _, _ in bench.relieved} == {b"left", b"b"}
 
     async def test_a_lost_connection_has_the_longest_pause_from_the_end_of_an_outage_on(self, clock: FakeClock) -> None:
@@ -179,7 +181,7 @@ class TestScan:
         mine = reclaimer(bench, last_trouble=1000.0, lease_s=0.3)
         for now, relieved in ((1000.1, 0), (1001.29, 0), (1001.31, 0), (1002.3, 0), (1002.32, 1)):
             clock.now = now
-            await mine._scan_consumers()
+            await mine._scan_consumers_and_claim_entries()
             assert len(bench.relieved) == relieved
 
     async def test_a_worker_whose_lease_is_over_is_taken_over_after_a_renewal_and_a_half(
@@ -189,7 +191,7 @@ class TestScan:
         mine = reclaimer(bench)
         for now, relieved in ((1000, 0), (1001, 0), (1002.9, 0), (1003, 1)):
             clock.now = now
-            await mine._scan_consumers()
+            await mine._scan_consumers_and_claim_entries()
             assert len(bench.relieved) == relieved
         assert bench.relieved == [(b"b", OVER, 10)]
 
@@ -201,7 +203,7 @@ class TestScan:
         for passed_s, relieved in ((0.4, 0), (0.9, 0), (0.998, 0), (0.999, 1)):
             clock.now = 1000 + passed_s
             bench.broker.now = NOW_MS + int(1000 * passed_s)
-            await mine._scan_consumers()
+            await mine._scan_consumers_and_claim_entries()
             assert len(bench.relieved) == relieved
 
     async def test_a_jump_of_the_servers_clock_leaves_time_for_a_renewal(self, clock: FakeClock) -> None:
@@ -210,7 +212,7 @@ class TestScan:
         mine._trusted_since = 0.0
         for now, relieved in ((1000, 0), (1000.4, 0), (1000.5, 1)):
             clock.now = now
-            await mine._scan_consumers()
+            await mine._scan_consumers_and_claim_entries()
             assert len(bench.relieved) == relieved
 
     async def test_the_next_look_comes_when_a_worker_can_be_judged(self, clock: FakeClock) -> None:
@@ -219,7 +221,7 @@ class TestScan:
         mine._trusted_since = 0.0
         mine.start()
         try:
-            await eventually(lambda: bench.broker.asked("now_ms"))
+            await eventually(lambda: bench.broker.asked("read_server_time_ms"))
             await asyncio.sleep(0)
             assert mine._next_suspect_s == pytest.approx(0.3)
         finally:
@@ -228,15 +230,15 @@ class TestScan:
     async def test_a_worker_that_renews_in_between_is_left_alone(self, clock: FakeClock) -> None:
         bench = ReclaimerBench({b"b": 3}, {b"b": OVER})
         mine = reclaimer(bench)
-        await mine._scan_consumers()
+        await mine._scan_consumers_and_claim_entries()
         bench.broker.lease_ends["default"][b"b"] = OVER + 0.5
         clock.now += 3
-        await mine._scan_consumers()
+        await mine._scan_consumers_and_claim_entries()
         assert bench.relieved == []
 
     async def test_a_worker_that_has_left_is_taken_over_at_once(self, clock: FakeClock) -> None:
         bench = ReclaimerBench({b"b": 3}, {b"b": 0})
-        await reclaimer(bench)._scan_consumers()
+        await reclaimer(bench)._scan_consumers_and_claim_entries()
         assert bench.relieved == [(b"b", 0, 10)]
 
     async def test_no_more_is_taken_than_there_is_room_for(self, clock: FakeClock) -> None:
@@ -244,39 +246,39 @@ class TestScan:
         bench.taken = [[ClaimedEntry(b"%d-0" % number, [], 1) for number in range(6)], [ClaimedEntry(b"6-0", [], 1)]]
         intake = FakeIntake(room=6)
         mine = reclaimer(bench, intake)
-        await mine._scan_consumers()
+        await mine._scan_consumers_and_claim_entries()
         assert [count for _, _, count in bench.relieved] == [6]
-        assert mine.has_claimable_entries
-        assert [entry.id for entry in await mine.claim_entries(4, BOUNDS)] == [b"6-0"]
-        assert await mine.claim_entries(4, BOUNDS) == []
-        assert not mine.has_claimable_entries
+        assert mine.may_have_claimable_entries
+        assert [entry.id for entry in await mine.claim_entries_of_one_consumer(4, BOUNDS)] == [b"6-0"]
+        assert await mine.claim_entries_of_one_consumer(4, BOUNDS) == []
+        assert not mine.may_have_claimable_entries
 
     async def test_a_worker_with_a_lapsed_lease_relieves_only_those_that_have_left(self, clock: FakeClock) -> None:
         """Redis was away or refuses writes: every lease is over, so none is a proof of death."""
         bench = ReclaimerBench({b"b": 1, b"c": 1}, {b"me": OVER, b"b": OVER, b"c": 0})
         mine = reclaimer(bench)
         for _ in range(5):
-            await mine._scan_consumers()
+            await mine._scan_consumers_and_claim_entries()
             clock.now += 2
         assert {dead for dead, _, _ in bench.relieved} == {b"c"}
 
     async def test_no_entry_is_asked_for_without_room(self, clock: FakeClock) -> None:
         bench = ReclaimerBench({b"b": 9, b"official": 1}, {b"b": 0})
-        await reclaimer(bench, FakeIntake(room=0))._scan_consumers()
+        await reclaimer(bench, FakeIntake(room=0))._scan_consumers_and_claim_entries()
         assert (bench.relieved, bench.claims) == ([], [])
 
     async def test_consumers_without_a_lease_alone_are_asked_for_idle_entries(self, clock: FakeClock) -> None:
         with_lease = ReclaimerBench({b"b": 1}, {b"b": GOOD})
-        await reclaimer(with_lease)._scan_consumers()
+        await reclaimer(with_lease)._scan_consumers_and_claim_entries()
         without = ReclaimerBench({b"b": 1, b"official": 1}, {b"b": GOOD})
-        await reclaimer(without)._scan_consumers()
+        await reclaimer(without)._scan_consumers_and_claim_entries()
         assert (with_lease.claims, without.claims) == ([], [10])
 
     async def test_names_that_hold_nothing_are_swept_now_and_then(self, clock: FakeClock) -> None:
         bench = ReclaimerBench({}, {b"ghost": OVER})
         mine = reclaimer(bench)
         for _ in range(12):
-            await mine._scan_consumers()
+            await mine._scan_consumers_and_claim_entries()
             clock.now += 2
         assert bench.relieved
         assert {dead for dead, _, _ in bench.relieved} == {b"ghost"}
@@ -285,7 +287,7 @@ class TestScan:
         bench = ReclaimerBench({b"me": 3, b"b": 1}, {b"me": OVER, b"b": GOOD})
         mine = reclaimer(bench)
         for _ in range(12):
-            await mine._scan_consumers()
+            await mine._scan_consumers_and_claim_entries()
             clock.now += 2
         assert bench.relieved == []
 
@@ -296,7 +298,7 @@ class TestScan:
         bench = ReclaimerBench({consumer: 1}, {consumer: 0})
         bench.taken = [[ClaimedEntry(b"1-0", [], 1)]]
         caplog.set_level(logging.DEBUG)
-        await reclaimer(bench)._scan_consumers()
+        await reclaimer(bench)._scan_consumers_and_claim_entries()
         (record,) = caplog.records
         assert record.levelno == level
         assert ("handed back" in record.getMessage()) == (consumer == RELEASED.encode())
@@ -307,7 +309,7 @@ class TestScan:
         bench = ReclaimerBench({b"b\r\n\x1b[31mERROR": 1}, {b"b\r\n\x1b[31mERROR": 0})
         bench.taken = [[ClaimedEntry(b"1-0", [], 1)]]
         caplog.set_level(logging.DEBUG)
-        await reclaimer(bench)._scan_consumers()
+        await reclaimer(bench)._scan_consumers_and_claim_entries()
         (line,) = caplog.messages
         assert line.isprintable()
 
@@ -332,7 +334,7 @@ class FakeConnection:
 async def test_a_malformed_lease_does_not_end_the_reclaimer(lease: float) -> None:
     """A client that can write to the list of workers must not be able to stop all of them."""
     broker = Broker(cast(Any, FakeConnection()), Keys("q"))
-    assert await broker.take_over("default", "me", b"b", lease, 30_000, 10, BOUNDS) == []
+    assert await broker.take_over_if_lease_is_same("default", "me", b"b", lease, 30_000, 10, BOUNDS) == []
 
 
 class TestManyWorkers:
@@ -341,7 +343,7 @@ class TestManyWorkers:
     async def scan_for(self, mine: Reclaimer, clock: FakeClock, seconds: float) -> None:
         for _ in range(round(seconds / 0.5)):
             clock.now += 0.5
-            await mine._scan_consumers()
+            await mine._scan_consumers_and_claim_entries()
 
     async def test_many_workers_share_the_looks_at_everything(self, clock: FakeClock) -> None:
         bench = ReclaimerBench({b"b": 3}, {b"b": GOOD})
@@ -356,7 +358,7 @@ class TestManyWorkers:
         mine._full_scan_at = clock.now + 60
         mine._trusted_since = 0.0
         bench.ended_leases.send()
-        await mine._scan_consumers()
+        await mine._scan_consumers_and_claim_entries()
         assert bench.relieved == []
         await self.scan_for(mine, clock, 2.5)
         assert (bench.relieved, len(bench.broker.asked("read_ended_leases"))) == ([], 1)
@@ -369,7 +371,7 @@ class TestManyWorkers:
         mine = reclaimer(bench, living_workers=LivingWorkers(1000))
         mine._full_scan_at = clock.now + 60
         bench.ended_leases.send()
-        await mine._scan_consumers()
+        await mine._scan_consumers_and_claim_entries()
         assert bench.relieved == [(b"b", 0, 10)]
 
     async def test_a_name_that_holds_nothing_that_can_be_taken_is_asked_once_a_look_at_everything(
@@ -377,15 +379,15 @@ class TestManyWorkers:
     ) -> None:
         """An official consumer may use the name of a dead worker."""
         bench = ReclaimerBench({b"b": 3}, {b"b": 0})
-        bench.broker.answer_with["take_over"] = lambda *_: []
+        bench.broker.answer_with["take_over_if_lease_is_same"] = lambda *_: []
         mine = reclaimer(bench, living_workers=LivingWorkers(1000))
         mine._full_scan_at = clock.now + 60
         for _ in range(10):
             bench.ended_leases.send()
-            await mine._scan_consumers()
+            await mine._scan_consumers_and_claim_entries()
         assert len(bench.relieved) == 1
         clock.now += 60
-        await mine._scan_consumers()
+        await mine._scan_consumers_and_claim_entries()
         assert len(bench.relieved) == 2
 
     async def test_a_worker_among_many_wakes_up_rarely_and_at_once_when_leases_are_over(self) -> None:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from pychasqui import InvalidArgument, InvalidType, MissedFiresPolicy, RepeatPattern, next_fire, next_fires
 from pychasqui._core.fire_plan import RepeatSpec, make_default_repeatable_key
-from pychasqui._core.repeat_pattern import LAST_MS, check_missed_fires, check_repeat_pattern
+from pychasqui._core.repeat_pattern import LAST_MS, check_missed_fires_policy, check_repeat_pattern
 from tests.support.cases import in_one_test
 
 every, cron = RepeatPattern.every, RepeatPattern.cron
@@ -104,7 +104,7 @@ def test_subclasses_of_int_and_str_become_int_and_str() -> None:
         (lambda: check_repeat_pattern("@daily"), InvalidType, "repeat must be"),
         (lambda: check_repeat_pattern({"kind": "every", "ms": 5}), InvalidArgument, "repeat has no 'ms'"),
         (lambda: check_repeat_pattern({"interval_ms": 5}), InvalidArgument, "repeat['kind'] is required"),
-        (lambda: check_missed_fires("skip"), InvalidType, "missed_fires must be"),
+        (lambda: check_missed_fires_policy("skip"), InvalidType, "missed_fires must be"),
     ),
 )
 def test_a_wrong_argument_is_named_at_once(build: Any, error: type[Exception], words: str) -> None:
@@ -116,9 +116,9 @@ def test_a_wrong_argument_is_named_at_once(build: Any, error: type[Exception], w
 def test_mappings_stand_for_patterns_and_policies() -> None:
     assert check_repeat_pattern({"kind": "cron", "expression": "@daily", "tz": "Z"}) == cron("@daily", "Z")
     assert check_repeat_pattern(every(5)) == every(5)
-    assert check_missed_fires(None) == skip()
-    assert check_missed_fires({"kind": "fire-all", "max_catchup": 2}) == fire_all(2)
-    assert check_missed_fires(fire_once()) == fire_once()
+    assert check_missed_fires_policy(None) == skip()
+    assert check_missed_fires_policy({"kind": "fire-all", "max_catchup": 2}) == fire_all(2)
+    assert check_missed_fires_policy(fire_once()) == fire_once()
 
 
 def test_keys_name_job_and_pattern() -> None:

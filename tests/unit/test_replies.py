@@ -19,7 +19,7 @@ from pychasqui._redis.inspector import InspectorBroker
 from pychasqui._redis.job_finder import FIRST_PAGE, JobFinderBroker, find_entry_in_pages
 from pychasqui._redis.keys import Keys
 from pychasqui._redis.repeatables import RepeatablesBroker
-from pychasqui._redis.replies import read_entries
+from pychasqui._redis.replies import read_entries_of_one_stream
 from pychasqui._redis.results import ResultsBroker
 from pychasqui.errors import RedisTrouble, ReplyError
 from tests.support.outcomes import buried, rescheduled
@@ -29,16 +29,16 @@ ENTRIES = [[b"1-1", [b"d", b"x", b"n", b"y"]], [b"1-2", [b"d", b"z"]]]
 
 @pytest.mark.parametrize("reply", ([[b"stream", ENTRIES]], {b"stream": ENTRIES}))
 def test_both_protocols_give_the_same_entries(reply: Any) -> None:
-    assert read_entries(reply) == ENTRIES
+    assert read_entries_of_one_stream(reply) == ENTRIES
 
 
 @pytest.mark.parametrize("reply", (None, [], {}, [[b"stream", []]], {b"stream": []}, [[b"stream", None]]))
 def test_an_empty_reply_has_no_entries(reply: Any) -> None:
-    assert read_entries(reply) == []
+    assert read_entries_of_one_stream(reply) == []
 
 
 def test_an_entry_deleted_meanwhile_has_no_fields() -> None:
-    assert read_entries([[b"stream", [[b"1-1", None]]]]) == [[b"1-1", None]]
+    assert read_entries_of_one_stream([[b"stream", [[b"1-1", None]]]]) == [[b"1-1", None]]
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_an_entry_deleted_meanwhile_has_no_fields() -> None:
 )
 def test_a_lone_entry_of_another_shape_is_an_error_reply(entry: object) -> None:
     with pytest.raises(ReplyError):
-        read_entries([[b"stream", [entry]]])
+        read_entries_of_one_stream([[b"stream", [entry]]])
 
 
 ODD: tuple[Any, ...] = (
@@ -123,7 +123,7 @@ class OddBroker(Broker):
     async def run_script(self, *arguments: Any, **options: Any) -> Any:
         return await self._connection.call(*arguments)
 
-    async def find_channel(self, channel: str) -> str:
+    async def find_channel_name_at_server(self, channel: str) -> str:
         return channel
 
 
@@ -135,29 +135,29 @@ ASKS: dict[str, Callable[[Broker], Any]] = {
     "reschedule": lambda broker: broker.reschedule("g", "c", [FAILED], 0),
     "bury": lambda broker: broker.bury("g", "c", 0, [DEAD], 0),
     "keep": lambda broker: broker.renew_worker_lease("g", "c", 1000, HELD),
-    "claim_name": lambda broker: broker.claim_name("g", "c", "token", 1000),
-    "regroup": lambda broker: broker.rebuild_group("g", "c", 1000, HELD),
+    "claim_name": lambda broker: broker.try_to_claim_name("g", "c", "token", 1000),
+    "regroup": lambda broker: broker.report_held_to_rebuild_group("g", "c", 1000, HELD),
     "release": lambda broker: broker.release_entries("g", "c", HELD),
     "leave": lambda broker: broker.leave_group("g", "c"),
     "is_paused": lambda broker: broker.is_paused(),
     "read_queue_flags": lambda broker: broker.read_queue_flags(),
-    "read_cancellations": lambda broker: broker.read_cancellations(),
-    "cancel": lambda broker: broker.cancel("id", "", is_lost=True, events_max_len=5),
+    "read_cancellations": lambda broker: broker.read_cancellations_and_remove_outdated(),
+    "cancel": lambda broker: broker.cancel("id", "", may_be_in_unread_entry=True, events_max_len=5),
     "holders": lambda broker: broker.count_held_entries("g"),
     "leases": lambda broker: broker.read_leases("g"),
-    "now_ms": lambda broker: broker.now_ms(),
-    "take_over": lambda broker: broker.take_over("g", "c", b"d", 1.0, 30_000, 10, BOUNDS),
-    "claim_idle": lambda broker: broker.claim_idle("g", "c", 1000, 10, BOUNDS),
+    "now_ms": lambda broker: broker.read_server_time_ms(),
+    "take_over": lambda broker: broker.take_over_if_lease_is_same("g", "c", b"d", 1.0, 30_000, 10, BOUNDS),
+    "claim_idle": lambda broker: broker.claim_idle_without_lease("g", "c", 1000, 10, BOUNDS),
     "pending_page": lambda broker: broker.list_pending("g", "c", b"", b"+", 10, BOUNDS),
     "pending_ids": lambda broker: broker.list_pending_ids("g", "c", b"", b"+", 10),
     "last_pending": lambda broker: broker.last_pending_id("g"),
     "read_within_bounds": lambda broker: broker.read_within_bounds("g", "c", 10, BOUNDS),
-    "recount": lambda broker: broker.count_delivery("g", "c", HELD),
-    "promote": lambda broker: broker.promote("h", 1000, 10, events_max_len=0),
-    "backlog": lambda broker: broker.count_delayed(),
+    "recount": lambda broker: broker.increment_delivery_counts("g", "c", HELD),
+    "promote": lambda broker: broker.promote_batch_if_leader("h", 1000, 10, events_max_len=0),
+    "backlog": lambda broker: broker.count_delayed_and_overdue_ms(),
     "move_delayed": lambda broker: broker.cancel_or_move_delayed("run", ["job"]),
-    "due": lambda broker: RepeatablesBroker(broker, KEYS).list_due("h", 1000, 10),
-    "page of repeatables": lambda broker: RepeatablesBroker(broker, KEYS).list_first(10),
+    "due": lambda broker: RepeatablesBroker(broker, KEYS).take_lease_and_list_due("h", 1000, 10),
+    "page of repeatables": lambda broker: RepeatablesBroker(broker, KEYS).list_soonest_then_paused(10),
     "move": lambda broker: RepeatablesBroker(broker, KEYS).remove_pause_or_resume("pause", "key"),
     "letters": lambda broker: DlqBroker(broker, KEYS).read_page("-", "+", 10),
     "replay": lambda broker: DlqBroker(broker, KEYS).replay([("1-1", b"x", b"")]),
@@ -167,11 +167,11 @@ ASKS: dict[str, Callable[[Broker], Any]] = {
     "pages": lambda broker: find_entry_in_pages(
         JobFinderBroker(broker, KEYS).read_entry_pages("-", 1000), lambda page: None
     ),
-    "entry by time": lambda broker: JobFinderBroker(broker, KEYS).find_entry_added_at(lambda page: None, 1000),
+    "entry by time": lambda broker: JobFinderBroker(broker, KEYS).find_entry_added_around(lambda page: None, 1000),
     "newest events": lambda broker: EventsBroker(broker, KEYS).read_newest_events(5),
     "events": lambda broker: EventsBroker(broker, KEYS).read_events("0-0", 5, 10),
     "log": lambda broker: ResultsBroker(broker, KEYS).read_log_after("job", "", 5),
-    "workers": lambda broker: InspectorBroker(broker, KEYS, "g").read_worker_records(),
+    "workers": lambda broker: InspectorBroker(broker, KEYS, "g").read_records_of_living_workers(),
 }
 
 

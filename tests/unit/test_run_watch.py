@@ -66,10 +66,10 @@ class WatchBench:
         stop = self.stops.pop_stop(job)
         if stop is not None:
             self.late_s.append(monotonic() - job.started_at - (stop.timeout_s or 0.0))
-        if stop is not None and stop.is_cancelled:
+        if stop is not None and stop.is_for_cancelled_job:
             self.cancelled.append(job.id)
         else:
-            self.errors[job.id] = error if stop is None else stop.make_timeout_error(error)
+            self.errors[job.id] = error if stop is None else stop.choose_error_for_timed_out_run(error)
 
     def put_and_wake(self, *jobs: Delivery) -> None:
         for one in jobs:
@@ -143,7 +143,7 @@ async def test_the_next_job_of_the_lane_is_not_cancelled() -> None:
         assert bench.done == ["job-1"]
         assert type(bench.errors["job-2"]) is TimeoutError
         assert seen == [0, 0]
-        await eventually(lambda: not bench.stops.is_stopped(b"1-0"))
+        await eventually(lambda: not bench.stops.is_asked_to_stop(b"1-0"))
 
 
 async def test_a_timeout_of_the_handlers_own_is_its_own_error() -> None:
@@ -213,7 +213,7 @@ async def test_a_handler_that_goes_on_keeps_its_lane_and_is_named_in_the_log(
 
 async def test_a_thread_is_asked_and_its_result_counts() -> None:
     async def wait_until_asked(delivery: Delivery) -> None:  # in one step, so that it stays in its thread
-        while not bench.stops.is_stopped(delivery.entry_id):
+        while not bench.stops.is_asked_to_stop(delivery.entry_id):
             time.sleep(0.002)
 
     async with watching(wait_until_asked, kind=ThreadLanes) as bench:
@@ -251,14 +251,14 @@ class TestCancellations:
             one, other = job(1), job(2)
             bench.put_and_wake(one, other)
             await eventually(lambda: other.started_at)
-            bench.watch.stop_cancelled_runs(Cancellations(frozenset({b"1-0"})))
+            bench.watch.set_cancellations_and_stop_jobs(Cancellations(frozenset({b"1-0"})))
             await eventually(lambda: bench.cancelled == ["job-1"])
             assert [each.id for each in bench.shared.holdings.running_jobs()] == ["job-2"]
 
     async def test_a_noted_job_of_the_inbox_is_taken_out(self) -> None:
         async with watching(sleep_long) as bench:
             bench.put_and_wake(job(1), job(2), job(3))
-            bench.watch.stop_cancelled_runs(Cancellations(ids={"job-2": (2, 0), "job-3": (2, 5)}))
+            bench.watch.set_cancellations_and_stop_jobs(Cancellations(ids={"job-2": (2, 0), "job-3": (2, 5)}))
             assert bench.unstarted == ["job-2"]
             assert "job-3" in [each.id for each in bench.shared.holdings.inbox]
 
@@ -269,13 +269,13 @@ class TestCancellations:
                 job.entry_id in bench.shared.holdings.held_delivery_numbers()
             )
             bench.put_and_wake(job(1), job(2))
-            bench.watch.stop_cancelled_runs(Cancellations(frozenset({b"2-0"})))
+            bench.watch.set_cancellations_and_stop_jobs(Cancellations(frozenset({b"2-0"})))
             assert held == [True]
             assert "job-2" not in [each.id for each in bench.shared.holdings.inbox]
 
     async def test_a_thread_is_asked_and_a_job_that_waits_for_one_is_taken_out(self) -> None:
         async def wait_until_asked(delivery: Delivery) -> None:
-            while not bench.stops.is_stopped(delivery.entry_id):
+            while not bench.stops.is_asked_to_stop(delivery.entry_id):
                 time.sleep(0.002)
             raise RuntimeError("asked")
 
@@ -283,7 +283,7 @@ class TestCancellations:
             one = job(1)
             bench.put_and_wake(one, job(2))
             await eventually(lambda: one.started_at)
-            bench.watch.stop_cancelled_runs(Cancellations(frozenset({b"1-0", b"2-0"})))
+            bench.watch.set_cancellations_and_stop_jobs(Cancellations(frozenset({b"1-0", b"2-0"})))
             await eventually(lambda: bench.cancelled == ["job-1"])
             assert bench.unstarted == ["job-2"]
 
@@ -298,23 +298,23 @@ class TestCancellations:
             one = job(1)
             bench.put_and_wake(one)
             await eventually(lambda: one.started_at)
-            bench.watch.stop_cancelled_runs(Cancellations(frozenset({b"1-0"})))
+            bench.watch.set_cancellations_and_stop_jobs(Cancellations(frozenset({b"1-0"})))
             await eventually(lambda: bench.done == ["job-1"])
-            bench.watch.stop_cancelled_runs(Cancellations(frozenset({b"9-9"})))
-            assert not bench.stops.is_stopped(b"1-0")
+            bench.watch.set_cancellations_and_stop_jobs(Cancellations(frozenset({b"9-9"})))
+            assert not bench.stops.is_asked_to_stop(b"1-0")
 
     async def test_a_job_with_a_timeout_is_cancelled_for_the_first_of_both_reasons(self) -> None:
         async with watching(sleep_long) as bench:
             one = job(1, 60.0)
             bench.put_and_wake(one)
             await eventually(lambda: one.started_at)
-            bench.watch.stop_cancelled_runs(Cancellations(frozenset({b"1-0"})))
+            bench.watch.set_cancellations_and_stop_jobs(Cancellations(frozenset({b"1-0"})))
             await eventually(lambda: bench.cancelled == ["job-1"])
 
     async def test_notes_that_are_gone_stop_no_job(self) -> None:
         async with watching(sleep_long) as bench:
-            bench.watch.stop_cancelled_runs(Cancellations(frozenset({b"1-0"})))
-            bench.watch.stop_cancelled_runs(Cancellations())
+            bench.watch.set_cancellations_and_stop_jobs(Cancellations(frozenset({b"1-0"})))
+            bench.watch.set_cancellations_and_stop_jobs(Cancellations())
             one = job(1)
             bench.put_and_wake(one)
             await eventually(lambda: one.started_at)

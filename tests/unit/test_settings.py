@@ -13,7 +13,7 @@ import pytest
 from pychasqui import InvalidArgument, Job, Promoter, Queue, QueueEvents, Scheduler, Worker
 from pychasqui._worker.config import WorkerConfig
 from pychasqui.embedded import absolute_url
-from pychasqui.settings import SETTINGS, _read_settings_file, find_setting, find_settings
+from pychasqui.settings import SETTINGS, _find_and_read_settings_file, find_setting, find_settings
 
 
 async def handle(job: Job) -> None:
@@ -23,12 +23,12 @@ async def handle(job: Job) -> None:
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """An empty working folder, and none of the variables."""
-    _read_settings_file.cache_clear()
+    _find_and_read_settings_file.cache_clear()
     monkeypatch.chdir(tmp_path)
     for variable in ("CHASQUI_CONFIG", *(name for one in SETTINGS.values() for name in one.all_variables)):
         monkeypatch.delenv(variable, raising=False)
     yield tmp_path
-    _read_settings_file.cache_clear()
+    _find_and_read_settings_file.cache_clear()
 
 
 def test_the_first_place_that_has_a_value_wins(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -38,10 +38,10 @@ def test_the_first_place_that_has_a_value_wins(folder: Path, monkeypatch: pytest
 
     assert found() == ("redis://127.0.0.1:6379", "default")
     (folder / "pyproject.toml").write_text('[tool.chasqui]\nredis_url = "redis://project"\n')
-    _read_settings_file.cache_clear()
+    _find_and_read_settings_file.cache_clear()
     assert found() == ("redis://project", str(folder / "pyproject.toml"))
     (folder / "chasqui.toml").write_text('redis_url = "redis://file"\n')
-    _read_settings_file.cache_clear()
+    _find_and_read_settings_file.cache_clear()
     assert found() == ("redis://file", str(folder / "chasqui.toml"))
     monkeypatch.setenv("REDIS_URL", "redis://shared")
     assert found() == ("redis://shared", "REDIS_URL")
@@ -74,7 +74,7 @@ def test_the_nearest_folder_with_a_file_is_the_project(folder: Path, monkeypatch
     monkeypatch.chdir(below)
     assert find_setting("concurrency").value == 3
     (folder / "src" / "pyproject.toml").write_text("[project]\n")
-    _read_settings_file.cache_clear()
+    _find_and_read_settings_file.cache_clear()
     assert find_setting("concurrency").source == "default"
 
 

@@ -288,8 +288,8 @@ class TestWriting:
     """A lone add does not wait for the end of the turn."""
 
     def send_now(self, socket: Socket, word: str, answers: list[Any], within_s: float = 60) -> None:
-        socket.write(pack(word))
-        socket.expect(asyncio.get_running_loop().time() + within_s, answers.append)
+        socket.write_without_reply_handler(pack(word))
+        socket.expect_reply(asyncio.get_running_loop().time() + within_s, answers.append)
 
     async def test_a_command_is_written_at_once(self) -> None:
         socket, line = open_socket()
@@ -339,7 +339,7 @@ class TestListening:
     """Messages come between replies, and answer no call."""
 
     def listen(self, socket: Socket, channel: str, heard: list[bytes]) -> bool:
-        return socket.subscribe(channel, heard.append, asyncio.get_running_loop().time() + 60)
+        return socket.subscribe_unless_refused(channel, heard.append, asyncio.get_running_loop().time() + 60)
 
     async def test_messages_reach_the_listener_and_replies_their_callers(self) -> None:
         socket, line = open_socket()
@@ -360,14 +360,14 @@ class TestListening:
         socket, line = open_socket()
         heard: list[bytes] = []
         deadline = asyncio.get_running_loop().time() + 60
-        socket.subscribe("due", heard.append, deadline, is_shard=True)
+        socket.subscribe_unless_refused("due", heard.append, deadline, is_shard=True)
         call = ask(socket)
         await asyncio.sleep(0)
         subscribed = b">3\r\n$10\r\nssubscribe\r\n$3\r\ndue\r\n:1\r\n"
         receive(socket, subscribed + b":1\r\n" + b">3\r\n$8\r\nsmessage\r\n$3\r\ndue\r\n$1\r\n5\r\n")
         receive(socket, b">3\r\n$12\r\nsunsubscribe\r\n$3\r\ndue\r\n:0\r\n")
         assert (await call, heard) == (1, [b"5", b"0"])
-        socket.subscribe("due", heard.append, deadline, is_shard=True)
+        socket.subscribe_unless_refused("due", heard.append, deadline, is_shard=True)
         await asyncio.sleep(0)
         assert b"".join(line.written).count(b"SSUBSCRIBE") == 2
 
@@ -418,7 +418,7 @@ class TestListening:
 
     async def test_a_subscription_without_an_answer_in_time_ends_the_socket(self) -> None:
         socket, line = open_socket()
-        socket.subscribe("due", print, asyncio.get_running_loop().time() + 0.01)
+        socket.subscribe_unless_refused("due", print, asyncio.get_running_loop().time() + 0.01)
         async with asyncio.timeout(20):
             while socket.lost is None:
                 await asyncio.sleep(0.005)
@@ -500,8 +500,8 @@ class TestSlowLines:
     async def test_a_strict_deadline_is_kept_and_its_reply_is_dropped(self) -> None:
         socket, line = open_socket()
         answers: list[Any] = []
-        socket.write(b"first")
-        socket.expect(asyncio.get_running_loop().time() + 0.02, answers.append)
+        socket.write_without_reply_handler(b"first")
+        socket.expect_reply(asyncio.get_running_loop().time() + 0.02, answers.append)
         behind = ask(socket, within_s=60)
         receive(socket, b"$4000\r\n" + b"x" * 3000)
         await asyncio.sleep(0.04)
@@ -515,10 +515,10 @@ class TestSlowLines:
         socket, line = open_socket()
         answers: list[Any] = []
         sent: list[asyncio.Future[Any]] = []
-        socket.write(b"first")
-        socket.expect(asyncio.get_running_loop().time() + 0.02, lambda _: sent.append(ask(socket, "AGAIN")))
-        socket.write(b"second")
-        socket.expect(asyncio.get_running_loop().time() + 0.02, answers.append)
+        socket.write_without_reply_handler(b"first")
+        socket.expect_reply(asyncio.get_running_loop().time() + 0.02, lambda _: sent.append(ask(socket, "AGAIN")))
+        socket.write_without_reply_handler(b"second")
+        socket.expect_reply(asyncio.get_running_loop().time() + 0.02, answers.append)
         receive(socket, b"$4000\r\n" + b"x" * 3000)
         await asyncio.sleep(0.04)
         assert [type(answer) for answer in answers] == [CommandTimeout]

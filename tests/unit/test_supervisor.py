@@ -57,7 +57,7 @@ class TestSuccessors:
         (slot,) = supervisor._slots
         slot.current = old
         supervisor._signals.stop.set()
-        assert not await slot.replace()
+        assert not await slot.replace_or_hurry_restart()
         assert "no process can be started now" in caplog.text
         assert "before it has started" not in caplog.text
         old.kill()
@@ -122,42 +122,46 @@ class TestSystemd:
 class TestMemory:
     def test_a_process_beyond_the_limit_is_replaced(self) -> None:
         limit = MemoryLimit(100_000_000)
-        limit.check_limit_at_start(40_000_000)
-        assert limit.decide_replacement("slot", 100_000_000, 3600.0) is None
-        assert limit.decide_replacement("slot", 101_000_000, 3600.0) == "it occupies 101 MB, 100 MB are allowed"
+        limit.disable_limit_if_below_start_size(40_000_000)
+        assert limit.decide_to_replace_and_say_why("slot", 100_000_000, 3600.0) is None
+        assert (
+            limit.decide_to_replace_and_say_why("slot", 101_000_000, 3600.0) == "it occupies 101 MB, 100 MB are allowed"
+        )
 
     def test_memory_that_cannot_be_read_replaces_nothing(self) -> None:
         limit = MemoryLimit(100_000_000)
-        limit.check_limit_at_start(None)
-        assert limit.decide_replacement("slot", None, 3600.0) is None
+        limit.disable_limit_if_below_start_size(None)
+        assert limit.decide_to_replace_and_say_why("slot", None, 3600.0) is None
 
     def test_a_limit_below_the_size_of_a_process_that_has_just_started_replaces_nothing_and_is_logged_once(
         self, caplog: pytest.LogCaptureFixture
     ) -> None:
         limit = MemoryLimit(1_000_000)
         for _ in range(3):
-            limit.check_limit_at_start(40_000_000)
-            assert limit.decide_replacement("slot", 40_000_000, 3600.0) is None
+            limit.disable_limit_if_below_start_size(40_000_000)
+            assert limit.decide_to_replace_and_say_why("slot", 40_000_000, 3600.0) is None
         (line,) = caplog.messages
         assert line.startswith("a process that has just started occupies 40 MB, but --max-memory is 1 MB")
 
     def test_a_limit_is_heeded_again_once_processes_start_below_it(self) -> None:
         limit = MemoryLimit(100_000_000)
-        limit.check_limit_at_start(101_000_000)
-        limit.check_limit_at_start(99_000_000)
-        assert limit.decide_replacement("slot", 101_000_000, 3600.0) is not None
+        limit.disable_limit_if_below_start_size(101_000_000)
+        limit.disable_limit_if_below_start_size(99_000_000)
+        assert limit.decide_to_replace_and_say_why("slot", 101_000_000, 3600.0) is not None
 
     def test_a_process_that_grows_early_is_replaced_ever_more_seldom_and_alone_in_its_slot(self) -> None:
         limit = MemoryLimit(100_000_000)
         ages = [
-            next(age for age in range(10_000) if limit.decide_replacement("slot", 101_000_000, float(age)))
+            next(age for age in range(10_000) if limit.decide_to_replace_and_say_why("slot", 101_000_000, float(age)))
             for _ in range(12)
         ]
         assert ages[:6] == [0, 1, 2, 4, 8, 16]
         assert ages[-1] == LONGEST_WAIT_S
-        assert limit.decide_replacement("other slot", 101_000_000, 1.0) is not None
-        assert limit.decide_replacement("slot", 101_000_000, 7200.0) is not None
-        assert limit.decide_replacement("slot", 101_000_000, 1.0) is not None  # one that grew late ends the long waits
+        assert limit.decide_to_replace_and_say_why("other slot", 101_000_000, 1.0) is not None
+        assert limit.decide_to_replace_and_say_why("slot", 101_000_000, 7200.0) is not None
+        assert (
+            limit.decide_to_replace_and_say_why("slot", 101_000_000, 1.0) is not None
+        )  # one that grew late ends the long waits
 
 
 class TestCountedJobs:

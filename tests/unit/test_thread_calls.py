@@ -21,9 +21,11 @@ async def test_a_close_lets_the_function_that_runs_end_and_starts_none_that_wait
         assert gate.wait(60)
         return name
 
-    first, second = (asyncio.create_task(calls.run(partial(run, name))) for name in ("first", "second"))
+    first, second = (
+        asyncio.create_task(calls.run_to_end_once_begun(partial(run, name))) for name in ("first", "second")
+    )
     await eventually(lambda: begun)
-    calls.close()
+    calls.close_without_waiting()
     gate.set()
     assert await asyncio.wait_for(first, 10) == "first"
     with pytest.raises(Closed):
@@ -35,10 +37,10 @@ async def test_a_close_lets_the_function_that_runs_end_and_starts_none_that_wait
 async def test_a_call_after_the_close_is_refused(has_run: bool) -> None:
     calls = ThreadCalls(1)
     if has_run:
-        assert await calls.run(lambda: 1) == 1
-    calls.close()
+        assert await calls.run_to_end_once_begun(lambda: 1) == 1
+    calls.close_without_waiting()
     with pytest.raises(Closed):
-        await asyncio.wait_for(calls.run(lambda: 2), 10)
+        await asyncio.wait_for(calls.run_to_end_once_begun(lambda: 2), 10)
 
 
 async def test_a_caller_that_has_left_does_not_hinder_the_close() -> None:
@@ -48,11 +50,14 @@ async def test_a_caller_that_has_left_does_not_hinder_the_close() -> None:
         begun.set()
         assert gate.wait(60)
 
-    running, waiting = asyncio.create_task(calls.run(block)), asyncio.create_task(calls.run(lambda: None))
+    running, waiting = (
+        asyncio.create_task(calls.run_to_end_once_begun(block)),
+        asyncio.create_task(calls.run_to_end_once_begun(lambda: None)),
+    )
     await eventually(begun.is_set)
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await waiting
-    calls.close()
+    calls.close_without_waiting()
     gate.set()
     await asyncio.wait_for(running, 10)

@@ -173,7 +173,7 @@ class TestRunning:
                 held = bench.shared.holdings.held_delivery_numbers()
                 unseen.extend(n for n in range(2000) if b"%d-0" % n not in held and n not in bench.done)
 
-        bench.lanes.put_into_inbox([job(number) for number in range(2000)])
+        bench.lanes.put_without_waking([job(number) for number in range(2000)])
         watching = asyncio.create_task(asyncio.to_thread(watch))
         try:
             await bench.run()
@@ -234,10 +234,10 @@ class TestRunning:
 
         bench = make(lambda number: number, 2)
         monkeypatch.setattr(threading.Thread, "start", refuse)
-        bench.lanes.put_into_inbox([job(1)])
+        bench.lanes.put_without_waking([job(1)])
         waiting = asyncio.create_task(bench.lanes.wait_until_all_ran())
         await asyncio.sleep(0)
-        bench.lanes.wake()
+        bench.lanes.wake_for_waiting_jobs()
         async with asyncio.timeout(10):
             await waiting
         assert list(bench.failed) == [1]
@@ -248,9 +248,9 @@ class TestTheInbox:
         release = threading.Event()
         bench = make(lambda _: release.wait(20), 2)
         bench.put_and_wake(1)
-        assert (bench.lanes.waiting, bench.lanes.free) == (0, 1)
+        assert (bench.lanes.waiting, bench.lanes.free_minus_waiting) == (0, 1)
         bench.put_and_wake(2, 3)
-        assert (bench.lanes.waiting, bench.lanes.free) == (1, -1)
+        assert (bench.lanes.waiting, bench.lanes.free_minus_waiting) == (1, -1)
         release.set()
         await bench.lanes.wait_until_all_ran()
 
@@ -264,7 +264,7 @@ class TestTheInbox:
         bench = make(run, 1)
         bench.put_and_wake(1, 2, 3, 4)
         await eventually(lambda: ran == [1])
-        assert bench.lanes.drop_lost_jobs({b"2-0"})
+        assert bench.lanes.drop_lost_unstarted_jobs({b"2-0"})
         assert [delivery.data for delivery in bench.lanes.take_out_unstarted_jobs(kept_count=1)] == [4]
         release.set()
         await bench.lanes.wait_until_all_ran()
@@ -295,7 +295,7 @@ class TestTheInbox:
         await bench.run()
         assert bench.done == dict.fromkeys(range(0, 20, 2), True), "a job that is settled already has run"
         assert sorted(bench.decoded) == list(range(20))
-        assert bench.lanes.free == 3
+        assert bench.lanes.free_minus_waiting == 3
 
 
 class SlowlyTakenInbox(deque[Delivery]):

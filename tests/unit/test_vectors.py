@@ -15,7 +15,7 @@ from pychasqui._core.outcome import FailedRun
 from pychasqui._core.retry_options import BackoffSpec, RetryOverride
 from pychasqui._redis.keys import Keys
 from pychasqui._wire.dead_letter import read_dead_letter
-from pychasqui._wire.entry import may_be_unique, read_envelope_and_name, read_job_fields
+from pychasqui._wire.entry import may_be_unique_by_id_alone, read_envelope_and_name, read_job_fields
 from pychasqui._wire.envelope import decode_envelope, encode_envelope
 from pychasqui._wire.event import (
     Event,
@@ -28,10 +28,10 @@ from pychasqui._wire.event import (
     make_retry_event,
     read_event,
 )
-from pychasqui._wire.member import join_member, split_member
+from pychasqui._wire.member import make_delayed_member, split_member
 from pychasqui._wire.msgpack import decode_data, encode_data
 from pychasqui._wire.repeatable import decode_spec, encode_spec
-from pychasqui._wire.worker_record import WorkerInfo, decode_worker_record, encode_worker
+from pychasqui._wire.worker_record import WorkerInfo, encode_worker, read_worker_record_or_error
 from pychasqui.errors import DecodeError
 from tests.support.server import PROJECT
 
@@ -91,7 +91,7 @@ def test_an_envelope_of_this_shape_is_read_or_refused(vector: dict[str, Any]) ->
 @each("member")
 def test_a_delayed_member_has_these_bytes(vector: dict[str, Any]) -> None:
     name, envelope, raw = vector["name"], bytes.fromhex(vector["envelope"]), bytes.fromhex(vector["hex"])
-    assert join_member(name, envelope) == raw
+    assert make_delayed_member(name, envelope) == raw
     assert split_member(raw) == (name, envelope)
 
 
@@ -101,7 +101,7 @@ def test_an_entry_with_these_fields_is_this_job(vector: dict[str, Any]) -> None:
     envelope, name = read_envelope_and_name([b"1-1", words])
     assert (decode_envelope(envelope).id, name) == (vector["job_id"], vector["name"])
     _, _, has_mark = read_job_fields(words)
-    assert (has_mark or may_be_unique(vector["job_id"])) == vector["may_be_unique"]
+    assert (has_mark or may_be_unique_by_id_alone(vector["job_id"])) == vector["may_be_unique"]
 
 
 @each("dead_letter")
@@ -167,7 +167,7 @@ def test_a_repeatable_has_these_bytes(vector: dict[str, Any]) -> None:
 def test_a_worker_record_has_these_bytes(vector: dict[str, Any]) -> None:
     record, raw = WorkerInfo(**vector["record"]), bytes.fromhex(vector["hex"])
     assert encode_worker(record) == raw
-    assert decode_worker_record("w-1", raw) == record
+    assert read_worker_record_or_error("w-1", raw) == record
 
 
 def test_the_page_of_keys_lists_every_key() -> None:

@@ -34,7 +34,7 @@ def is_queue_name(name: str) -> bool:
     return True
 
 
-def check_job_name(value: Any) -> bytes:
+def check_and_encode_job_name(value: Any) -> bytes:
     """Returns the name's bytes."""
     if not isinstance(value, str):
         raise InvalidType(f"name must be a str, not {type(value).__name__}")

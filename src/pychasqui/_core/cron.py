@@ -64,14 +64,14 @@ class Cron:
         return len(self.hours) == len(self.minutes) == len(self.seconds) == 1
 
     @property
-    def is_every_hour(self) -> bool:
+    def has_all_hours(self) -> bool:
         return len(self.hours) == 24
 
-    def next_after(self, wall: int) -> int | None:
+    def next_after(self, wall_s: int) -> int | None:
         """Returns the first matching time after `wall`; None if there is none up to LAST_YEAR."""
-        if wall >= LAST_WALL:
+        if wall_s >= LAST_WALL:
             return None
-        day, second = divmod(wall, DAY_S)
+        day, second = divmod(wall_s, DAY_S)
         start = date.fromordinal(day + _EPOCH)
         found = self.find_first_date(start)
         if found == start:
@@ -83,13 +83,13 @@ class Cron:
             return None
         return (found.toordinal() - _EPOCH) * DAY_S + _second_of_day(self.hours[0], self.minutes[0], self.seconds[0])
 
-    def _next_time_of_day(self, second: int) -> int | None:
-        minute, second = divmod(second, 60)
+    def _next_time_of_day(self, after_second_of_day: int) -> int | None:
+        minute, after_second_of_day = divmod(after_second_of_day, 60)
         hour, minute = divmod(minute, 60)
         at_hour, at_minute = bisect_left(self.hours, hour), bisect_left(self.minutes, minute)
         if _is_number_at_position(self.hours, at_hour, hour):
             if _is_number_at_position(self.minutes, at_minute, minute):
-                at_second = bisect_right(self.seconds, second)
+                at_second = bisect_right(self.seconds, after_second_of_day)
                 if at_second < len(self.seconds):
                     return _second_of_day(hour, minute, self.seconds[at_second])
                 at_minute += 1

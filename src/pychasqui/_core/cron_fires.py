@@ -28,15 +28,15 @@ class _SearchPosition(NamedTuple):
     ruled_out: int  # the last time on the wall clock that cannot be the answer
 
 
-def next_cron_fire(cron: Cron, zone: Zone, after_s: int) -> int | None:
+def next_cron_fire_s(cron: Cron, zone: Zone, after_s: int) -> int | None:
     """Returns the first second after that instant at which the pattern fires; None if there is none."""
     if after_s >= LAST_WALL + DAY_S:  # no zone is a day away from UTC
         return None
-    position = _start_search(cron, zone, after_s)
+    position = _make_start_position(cron, zone, after_s)
     changes = 0
     while changes < _MAX_OFFSET_CHANGES and (wall := cron.next_after(position.ruled_out)) is not None:
         fire = wall - position.offset  # unless the clock is changed before
-        if _can_jump_to_fire(zone, position, fire):
+        if _can_jump_near_fire(zone, position, fire):
             position = _make_position(zone, fire - _NEAR_S)
             continue
         change = zone.find_first_offset_change(position.instant, fire)
@@ -49,14 +49,14 @@ def next_cron_fire(cron: Cron, zone: Zone, after_s: int) -> int | None:
         if is_skipped and cron.is_one_time_of_day:
             return change
         # A clock that is put back shows the times from `behind` to `before` again.
-        resume = behind if cron.is_every_hour else max(before, behind)
+        resume = behind if cron.has_all_hours else max(before, behind)
         position = _SearchPosition(change, offset, resume - 1)
     return None
 
 
-def _start_search(cron: Cron, zone: Zone, after_s: int) -> _SearchPosition:
+def _make_start_position(cron: Cron, zone: Zone, after_s: int) -> _SearchPosition:
     position = _make_position(zone, after_s)
-    if cron.is_every_hour:
+    if cron.has_all_hours:
         return position
     shown = zone.wall_time_before_clocks_went_back(after_s)
     if shown is None:
@@ -69,7 +69,7 @@ def _make_position(zone: Zone, instant: int) -> _SearchPosition:
     return _SearchPosition(instant, offset, instant + offset)
 
 
-def _can_jump_to_fire(zone: Zone, position: _SearchPosition, fire: int) -> bool:
+def _can_jump_near_fire(zone: Zone, position: _SearchPosition, fire: int) -> bool:
     """Whether the search may jump to shortly before `fire`, because nothing that the clocks show until then matches."""
     is_long = fire - position.instant > 2 * _NEAR_S
     return is_long and zone.find_first_offset_change(position.instant, position.instant + _NEAR_S) is None

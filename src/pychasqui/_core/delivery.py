@@ -40,6 +40,6 @@ class Delivery(msgspec.Struct, eq=False, gc=False, array_like=True):
     is_decoded: bool = True  # False: `data` holds the entry's fields, `payload` the envelope, the rest is unknown
 
     @property
-    def number(self) -> int:
+    def delivery_number(self) -> int:
         """The number of this delivery as the server counts them; it distinguishes this run from a later one."""
         return self.earlier_deliveries + 1

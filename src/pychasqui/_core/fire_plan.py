@@ -76,7 +76,13 @@ class _AllowedFires(NamedTuple):
 
 
 def plan_fires(
-    spec: RepeatSpec, due_ms: int, *, fired: int, now_ms: int, grace_ms: int = GRACE_MS, caught_up: int | None = None
+    spec: RepeatSpec,
+    due_ms: int,
+    *,
+    fired_count: int,
+    now_ms: int,
+    grace_ms: int = GRACE_MS,
+    caught_up_count: int | None = None,
 ) -> FirePlan:
     """Decides about a repeatable whose score is `due_ms` and that has fired `fired` times.
 
@@ -87,10 +93,10 @@ def plan_fires(
         return FirePlan((), due_ms)
     following = _next_fire_ms(spec, due_ms)
     is_late = now_ms - due_ms > grace_ms and following is not None and following < now_ms
-    if is_late or caught_up is not None:
-        return _plan_missed_fires(spec, due_ms, fired, now_ms, caught_up or 0)
+    if is_late or caught_up_count is not None:
+        return _plan_missed_fires(spec, due_ms, fired_count, now_ms, caught_up_count or 0)
     fires = _list_due_fires_ms(spec, due_ms, now_ms, MAX_FIRES)
-    allowed, may_go_on = _find_allowed_fires(spec, fires, fired)
+    allowed, may_go_on = _find_allowed_fires(spec, fires, fired_count)
     return FirePlan(allowed, _next_fire_ms(spec, fires[-1]) if may_go_on else None)
 
 

@@ -16,7 +16,7 @@ new_id: Callable[[], str] = ulid_now
 _ULID = re.compile(r"[0-7][0-9A-HJKMNP-TV-Z]{25}")
 
 
-def read_time_in_id(job_id: str) -> int | None:
+def read_ulid_time_ms(job_id: str) -> int | None:
     """Returns the time in ms since 1970 that an id carries, by the clock of its maker; None if it is no ULID."""
     return int(ulid_to_timestamp(job_id)) if _ULID.fullmatch(job_id) else None
 

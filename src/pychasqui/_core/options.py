@@ -1,7 +1,7 @@
 """The options of an added job: what a user may pass, how it is checked, and what travels to Redis.
 
-A new option is a field of JobOptions with its meaning, a check in `check_options`, and a field of AddOptions, which
-add_with_options.lua reads. `Queue.add`, `Queue.add_bulk` and the encoder take their lists of options from here.
+A new option is a field of JobOptions with its meaning, a check in `check_options_for_redis`, and a field of AddOptions,
+which add_with_options.lua reads. `Queue.add`, `Queue.add_bulk` and the encoder take their lists of options from here.
 """
 
 from __future__ import annotations
@@ -73,10 +73,10 @@ PLAIN = AddOptions()
 UNIQUE = AddOptions(only="keep")  # a job_id and no options
 
 
-def check_options(job_id: str | None, options: JobOptions, max_delay_ms: int) -> AddOptions:
+def check_options_for_redis(job_id: str | None, options: JobOptions, max_delay_ms: int) -> AddOptions:
     """Checks the options that Redis has to know; `make_retry_override` checks attempts and backoff."""
     due = _check_delay_and_make_due(options.get("delay_ms"), options.get("delay"), max_delay_ms)
-    expires_ms = check_timedelta_ms("expires_in", options.get("expires_in"))
+    expires_ms = check_optional_timedelta_ms("expires_in", options.get("expires_in"))
     if expires_ms and due and _ms_until_due(due) >= expires_ms:
         raise InvalidArgument(f"expires_in is {expires_ms} ms, must be longer than the delay: the job would never run")
     unique_for, if_exists = options.get("unique_for"), options.get("if_exists")
@@ -90,7 +90,7 @@ def check_options(job_id: str | None, options: JobOptions, max_delay_ms: int) ->
     return AddOptions(due, if_exists or "keep", window_ms, expires_ms)
 
 
-def check_timedelta_ms(field: str, value: Any) -> int:
+def check_optional_timedelta_ms(field: str, value: Any) -> int:
     """Checks a timedelta of a millisecond or more, and returns milliseconds, rounded up; 0 if there is none."""
     if value is None:
         return 0

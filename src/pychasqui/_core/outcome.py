@@ -33,7 +33,7 @@ class Dead(NamedTuple):
 def decide_retry_or_dead(
     job: Delivery,
     failure: Failure,
-    max_attempts: int,
+    default_max_attempts: int,
     policy: RetryPolicy,
     jitter: Callable[[int], int],
     snoozes: int = 0,
@@ -42,7 +42,7 @@ def decide_retry_or_dead(
 
     `snoozes` is how often the job was put back by Snooze before.
     """
-    reason = find_reason_of_death(failure, job.attempt, max_attempts_of(job, max_attempts), snoozes)
+    reason = find_reason_of_death(failure, job.attempt, max_attempts_of(job, default_max_attempts), snoozes)
     if reason is not None:
         return Dead(reason)
     if failure.delay_ms is not None:

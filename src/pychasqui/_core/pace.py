@@ -19,20 +19,20 @@ class PaceEstimate:
         self._finished = 0
         self._at = now
 
-    def record_finished(self, finished: int, now: float) -> None:
+    def record_finished(self, finished_total: int, now: float) -> None:
         elapsed = now - self._at
         if elapsed < SHORTEST_S:
             return
-        latest = (finished - self._finished) / elapsed
+        latest = (finished_total - self._finished) / elapsed
         memory = RISES_IN_S if latest > self.rate else FALLS_IN_S
         self.rate += (latest - self.rate) * elapsed / (elapsed + memory)
-        self._finished, self._at = finished, now
+        self._finished, self._at = finished_total, now
 
-    def forget_pace(self, finished: int, now: float) -> None:
+    def forget_pace(self, finished_total: int, now: float) -> None:
         """After an idle spell: what comes now may be slower than what came before."""
-        self.rate, self._finished, self._at = 0.0, finished, now
+        self.rate, self._finished, self._at = 0.0, finished_total, now
 
-    def estimate_jobs_ahead(self) -> int:
+    def estimate_jobs_to_prefetch(self) -> int:
         """How many jobs, beside those that idle lanes take at once, will be started within PREFETCH_S."""
         return min(int(self.rate * PREFETCH_S), MAX_AHEAD)
 
@@ -62,6 +62,6 @@ class EntrySizeEstimate:
         """How many bytes that many entries take; 0 if there are none."""
         return count * self.bytes if count else 0.0
 
-    def count_entries_that_fit(self, room_bytes: int) -> int:
+    def count_entries_to_wait_for(self, room_bytes: int) -> int:
         """How many to wait for; at least one: how large an entry is shows only when it is here."""
         return max(1, int(room_bytes / self.bytes)) if self.bytes and self.is_known else READ_BATCH

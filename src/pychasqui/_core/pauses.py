@@ -18,7 +18,7 @@ class GrowingPause:
     def __init__(self) -> None:
         self.pause_s = 0.0  # 0 after a success
 
-    def next_pause_s(self) -> float:
+    def lengthen_pause_s(self) -> float:
         """How long to wait after an attempt that has failed."""
         self.pause_s = longer_pause_s(self.pause_s)
         return self.pause_s

@@ -16,7 +16,7 @@ from typing import Any
 from ..errors import InvalidArgument, InvalidType
 from .checks import check_int
 from .cron import parse_cron
-from .cron_fires import next_cron_fire
+from .cron_fires import next_cron_fire_s
 from .limits import MAX_U32, MAX_U64
 from .zones import find_zone
 
@@ -114,7 +114,7 @@ def check_repeat_pattern(value: object) -> RepeatPattern:
     return RepeatPattern(**_check_mapping_fields("repeat", value, ("kind", "expression", "tz", "interval_ms")))
 
 
-def check_missed_fires(value: object) -> MissedFiresPolicy:
+def check_missed_fires_policy(value: object) -> MissedFiresPolicy:
     """Checks a user's `missed_fires`: a policy, a mapping of its fields, or None."""
     if value is None:
         return MissedFiresPolicy.skip()
@@ -161,7 +161,7 @@ def next_fire(pattern: RepeatPattern, after_ms: int) -> int | None:
     else:
         assert pattern.expression is not None
         cron, zone = parse_cron(pattern.expression), find_zone(pattern.tz)
-        second = next_cron_fire(cron, zone, after_ms // 1000) if after_ms < LAST_MS else None
+        second = next_cron_fire_s(cron, zone, after_ms // 1000) if after_ms < LAST_MS else None
         if second is None:
             return None
         fire_ms = second * 1000

@@ -108,7 +108,9 @@ def _check_backoff(spec: BackoffSpec) -> BackoffSpec:
         kind=str.__str__(spec.kind),
         delay_ms=_check_unsigned("backoff.delay_ms", spec.delay_ms, MAX_U64),
         max_delay_ms=_check_unsigned_or_none("backoff.max_delay_ms", spec.max_delay_ms, MAX_U64),
-        multiplier=None if spec.multiplier is None else _check_finite("backoff.multiplier", spec.multiplier),
+        multiplier=None
+        if spec.multiplier is None
+        else _check_finite_and_not_negative("backoff.multiplier", spec.multiplier),
         jitter_ms=_check_unsigned_or_none("backoff.jitter_ms", spec.jitter_ms, MAX_U64),
     )
 
@@ -125,7 +127,7 @@ def _check_unsigned_or_none(field: str, value: int | None, bound: int) -> int | 
     return None if value is None else _check_unsigned(field, value, bound)
 
 
-def _check_finite(field: str, value: float) -> float:
+def _check_finite_and_not_negative(field: str, value: float) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise InvalidType(f"{field} must be a number, not {value!r}")
     try:
@@ -158,4 +160,4 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         for field in ("initial_ms", "max_ms", "jitter_ms"):
             _check_unsigned(f"retry.{field}", getattr(self, field), MAX_U64)
-        _check_finite("retry.multiplier", self.multiplier)
+        _check_finite_and_not_negative("retry.multiplier", self.multiplier)

@@ -111,7 +111,7 @@ class HttpServer:
         await server.wait_closed()
 
     def _accept_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if self._server is None or not self._close_oldest_if_full():
+        if self._server is None or not self._make_room_by_closing_oldest_idle():
             writer.transport.abort()
             return
         connection = asyncio.ensure_future(self._serve_connection(reader, writer))
@@ -119,7 +119,7 @@ class HttpServer:
         self._idle[connection] = None
         connection.add_done_callback(self._forget_connection)
 
-    def _close_oldest_if_full(self) -> bool:
+    def _make_room_by_closing_oldest_idle(self) -> bool:
         if len(self._connections) < MAX_CONNECTIONS:
             return True
         oldest = next(iter(self._idle), None)

@@ -111,7 +111,7 @@ class JobNameLabels:
     def __call__(self, name: str) -> str:
         if name in self._known:
             return name
-        return self._name_or_other_if_full(make_printable_label_value(name))
+        return self._name_or_other_if_full(make_short_printable_label_value(name))
 
     def _name_or_other_if_full(self, name: str) -> str:
         if name not in self._known:
@@ -121,7 +121,7 @@ class JobNameLabels:
         return name
 
 
-def make_printable_label_value(text: str) -> str:
+def make_short_printable_label_value(text: str) -> str:
     """Makes a label value of a name that others chose."""
     return printable(text, MAX_LABEL_CHARS)
 

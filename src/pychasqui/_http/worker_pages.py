@@ -22,7 +22,9 @@ class WorkerSinks(NamedTuple):
     served: PrometheusSink | None  # the sink that /metrics renders
 
 
-def choose_sinks(user_sinks: Sequence[MetricsSink], queue_name: str, *, serves_metrics: bool) -> WorkerSinks:
+def combine_user_and_served_sinks(
+    user_sinks: Sequence[MetricsSink], queue_name: str, *, serves_metrics: bool
+) -> WorkerSinks:
     """Returns the user's sinks, and a PrometheusSink for /metrics unless one of the user's is one."""
     sinks = list(user_sinks)
     served = next((sink for sink in sinks if isinstance(sink, PrometheusSink)), None)

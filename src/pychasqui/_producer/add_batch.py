@@ -9,7 +9,7 @@ from typing import Any
 
 from .._core.limits import LARGE_JOB_BYTES
 from .._core.options import PLAIN, AddOptions, estimate_options_cost_bytes
-from .._redis.adding import read_add_statuses, read_added_count, read_idmp_add_reply
+from .._redis.adding import read_add_statuses, read_added_count, read_idmp_added_count
 from .._redis.replies import FULL, NEW
 from ..errors import ChasquiError, QueueFull
 from ..metrics import JobsAdded
@@ -94,7 +94,7 @@ class AddBatch:
         """The server has refused the number: nothing was added."""
         self.is_sent_by_idmp = False
 
-    def try_use_transaction_once(self) -> bool:
+    def may_use_transaction_and_not_again(self) -> bool:
         """Whether the batch may be sent without a script: once, and never again."""
         may, self.can_be_transaction = self.can_be_transaction, False
         return may
@@ -139,7 +139,7 @@ class AddBatch:
     def read_reply(self, reply: Any) -> int | bytes | None:
         """How many plain jobs were taken, or a status for each job; None if this is no answer to this batch."""
         if self.is_sent_by_idmp:
-            return read_idmp_add_reply(reply)
+            return read_idmp_added_count(reply)
         if self.options is None:
             return read_added_count(reply, len(self.envelopes))
         return read_add_statuses(reply, len(self.envelopes))

@@ -71,7 +71,7 @@ class Adder:
             if batch is not None:  # it has been waiting for a slot: who comes now shall not share its deadline
                 self._waiting.append(batch)
             batch = self._gathering = AddBatch(deadline, 1, self._max_stream_len)
-            loop.call_soon(self._send_gathered)
+            loop.call_soon(self._send_waiting_while_slots_are_free)
         waiter = loop.create_future()
         batch.append(envelope, name, job_id, waiter)
         if options is not PLAIN or batch.options is not None:
@@ -85,7 +85,7 @@ class Adder:
         self, loop: asyncio.AbstractEventLoop, envelope: bytes, name: bytes, job_id: str
     ) -> asyncio.Future[str] | None:
         """With nothing on its way there is nothing to wait for, not even the end of the turn."""
-        session = self._add_broker.session_of_live_socket()
+        session = self._add_broker.find_or_begin_live_session()
         if session is None:
             return None
         # hot: what the server needs comes first, what we need to remember while it is at work
@@ -122,19 +122,19 @@ class Adder:
         waiter: asyncio.Future[str] = loop.create_future()
         batch.fill_with_bulk(envelopes, names, ids, options, waiter, replicas)
         self._waiting.append(batch)
-        self._send_gathered()
+        self._send_waiting_while_slots_are_free()
         return waiter
 
     async def close(self) -> None:
         """Wait for what is on its way, which its deadlines bound, and forget the ledger."""
-        self._send_gathered()
+        self._send_waiting_while_slots_are_free()
         waiters = [waiter for batch in self._unanswered_batches() for waiter in batch.waiters]
         if waiters:
             await asyncio.wait(waiters)
         if self._recovery is not None:
             self._recovery.cancel()
             await asyncio.wait({self._recovery})
-        if self._number and self._add_broker.session_of_live_socket() is not None:
+        if self._number and self._add_broker.find_or_begin_live_session() is not None:
             with suppress(RedisTrouble):  # its TTL ends it
                 await self._add_broker.delete_ledger()
 
@@ -142,11 +142,11 @@ class Adder:
         gathering = [self._gathering] if self._gathering is not None else []
         return [*self._sent, *self._stuck, *self._waiting, *gathering]
 
-    def _send_gathered(self) -> None:
+    def _send_waiting_while_slots_are_free(self) -> None:
         """Send what has gathered, as far as slots are free."""
         while self._free_slots and not self._stuck:
             if self._waiting:
-                if self._waiting[0].can_be_transaction and self._awaits_transaction():
+                if self._waiting[0].can_be_transaction and self._is_transaction_possible_soon():
                     return
                 batch = self._waiting.popleft()
             elif self._gathering is not None:
@@ -155,31 +155,35 @@ class Adder:
                 return
             self._number += 1
             batch.assign_ledger_slot(self._number, self._free_slots.pop())
-            self._send_batch(batch)
+            self._send_batch_or_schedule_resend(batch)
 
-    def _awaits_transaction(self) -> bool:
+    def _is_transaction_possible_soon(self) -> bool:
         """Whether large jobs can leave without a script in a moment."""
-        session = self._add_broker.session_of_live_socket()
+        session = self._add_broker.find_or_begin_live_session()
         return session is not None and session.transactions.is_awaited
 
-    def _send_batch(self, batch: AddBatch) -> None:
-        session = self._add_broker.session_of_live_socket()
+    def _send_batch_or_schedule_resend(self, batch: AddBatch) -> None:
+        session = self._add_broker.find_or_begin_live_session()
         if session is None:
             self._stuck.append(batch)
             self._start_resending()
             return
         if batch.is_sent_by_idmp and not session.can_use_idmp:
             self._give_up_batch(
-                batch, _make_error_for_batch(batch, ConnectionLost("the server that was asked is gone"))
+                batch, _to_add_unknown_if_in_doubt(batch, ConnectionLost("the server that was asked is gone"))
             )
             return
         self._sent.add(batch)
         if batch.is_sent_by_idmp:
             session.write_add_by_idmp(batch.number, batch.envelopes[0], batch.names[0])
-        elif batch.can_be_transaction and batch.try_use_transaction_once() and session.transactions.is_ready:
+        elif batch.can_be_transaction and batch.may_use_transaction_and_not_again() and session.transactions.is_ready:
             jobs = (batch.envelopes, batch.names)
-            session.add_large(batch.slot, batch.number, *jobs, batch.deadline, partial(self._handle_reply, batch))
-            session.transactions.watch_ledger(batch.deadline, self._send_gathered)
+            session.add_batch_by_transaction(
+                batch.slot, batch.number, *jobs, batch.deadline, partial(self._handle_reply, batch)
+            )
+            session.transactions.request_ledger_watch_if_allowed(
+                batch.deadline, self._send_waiting_while_slots_are_free
+            )
             return
         elif batch.options is None:
             head = (batch.slot, batch.number, batch.max_stream_len, batch.needed_room)
@@ -190,12 +194,14 @@ class Adder:
             session.write_add_with_options(*head, batch.envelopes, batch.names, batch.ids, batch.options)
         session.expect(batch.deadline, partial(self._handle_reply, batch))
         if batch.is_large:
-            session.transactions.watch_ledger(batch.deadline, self._send_gathered)
+            session.transactions.request_ledger_watch_if_allowed(
+                batch.deadline, self._send_waiting_while_slots_are_free
+            )
 
     def _handle_reply(self, batch: AddBatch, reply: Any) -> None:
         self._sent.discard(batch)
         if reply is None:  # the transaction did nothing
-            self._send_batch(batch)
+            self._send_batch_or_schedule_resend(batch)
             return
         if isinstance(reply, ChasquiError):
             self._handle_error(batch, reply)
@@ -208,7 +214,7 @@ class Adder:
         self._free_slots.append(batch.slot)
         self._complete_batch(batch, answer)
         if self._gathering is not None or self._waiting:
-            self._send_gathered()
+            self._send_waiting_while_slots_are_free()
 
     def _complete_batch(self, batch: AddBatch, reply: int | bytes) -> None:
         batch.answer_waiters(reply)
@@ -230,18 +236,18 @@ class Adder:
             self._start_resending()
         elif not self._resend_by_ledger_if_idmp_refused(batch, error):
             self._give_up_batch(batch, error)
-            self._send_gathered()
+            self._send_waiting_while_slots_are_free()
 
     def _resend_by_ledger_if_idmp_refused(self, batch: AddBatch, error: ChasquiError) -> bool:
         """Sends a single job with the ledger, if the server has only refused XADD with a number: it may not know it."""
-        session = self._add_broker.session_of_live_socket()
+        session = self._add_broker.find_or_begin_live_session()
         if session is None or not batch.is_sent_by_idmp or batch.is_in_doubt:
             return False
         if not isinstance(error, ReplyError) or error.code != "ERR":
             return False
         session.stop_using_idmp(error)
         batch.use_ledger()
-        self._send_batch(batch)
+        self._send_batch_or_schedule_resend(batch)
         return True
 
     def _give_up_batch(self, batch: AddBatch, error: ChasquiError) -> None:
@@ -257,7 +263,7 @@ class Adder:
     def _fail_batches_if_resending_failed(self, recovery: asyncio.Task[None]) -> None:
         """A defect in it must not leave adds without an answer."""
         if not recovery.cancelled() and (error := recovery.exception()) is not None:
-            self._fail_unsent_batches(RedisTrouble(f"adding again has failed: {error!r}"))
+            self._fail_batches_not_in_flight(RedisTrouble(f"adding again has failed: {error!r}"))
 
     async def _resend_stuck_batches(self) -> None:
         """Until nothing is stuck: connect, send again in order, report what has run out of time."""
@@ -268,19 +274,19 @@ class Adder:
             try:
                 await self._add_broker.connect(min(batch.deadline for batch in self._unanswered_batches()))
             except ConnectionLost as error:
-                self._fail_unsent_batches(error, due_by=asyncio.get_running_loop().time())
+                self._fail_batches_not_in_flight(error, due_by=asyncio.get_running_loop().time())
             except ChasquiError as error:  # waiting would not help
-                self._fail_unsent_batches(error)
+                self._fail_batches_not_in_flight(error)
             else:
                 no_answer = ConnectionLost("the server did not answer in time")
-                self._fail_unsent_batches(self._refusal or no_answer, due_by=asyncio.get_running_loop().time())
+                self._fail_batches_not_in_flight(self._refusal or no_answer, due_by=asyncio.get_running_loop().time())
                 self._refusal = None
                 again, self._stuck = sorted(self._stuck, key=lambda batch: batch.number), []
                 for batch in again:
-                    self._send_batch(batch)
-            self._send_gathered()
+                    self._send_batch_or_schedule_resend(batch)
+            self._send_waiting_while_slots_are_free()
 
-    def _fail_unsent_batches(self, error: ChasquiError, due_by: float = float("inf")) -> None:
+    def _fail_batches_not_in_flight(self, error: ChasquiError, due_by: float = float("inf")) -> None:
         """Give up on what is not on its way and has a deadline up to `due_by`."""
         late = [batch for batch in self._unanswered_batches() if batch not in self._sent and batch.deadline <= due_by]
         for batch in late:
@@ -290,10 +296,10 @@ class Adder:
                 self._waiting.remove(batch)
             else:
                 self._gathering = None
-            self._give_up_batch(batch, _make_error_for_batch(batch, error))
+            self._give_up_batch(batch, _to_add_unknown_if_in_doubt(batch, error))
 
 
-def _make_error_for_batch(batch: AddBatch, error: ChasquiError) -> ChasquiError:
+def _to_add_unknown_if_in_doubt(batch: AddBatch, error: ChasquiError) -> ChasquiError:
     if not batch.is_in_doubt:
         return error
     return AddUnknown(f"no answer to an add within its time, it may or may not have been made: {error}")

@@ -22,7 +22,7 @@ class CancelAndReschedule:
 
     if TYPE_CHECKING:
 
-        def _loop_session(self) -> QueueSession: ...
+        def _get_or_open_loop_session(self) -> QueueSession: ...
 
         def _make_canceller(self) -> Any: ...
 
@@ -56,4 +56,4 @@ class CancelAndReschedule:
 
     async def _cancel_or_move_delayed(self, action: str, job_ids: list[str], delay_ms: int = 0) -> list[bool]:
         ids = [checks.check_job_id(job_id) for job_id in job_ids]
-        return await self._loop_session().cancel_or_move_delayed(action, ids, delay_ms)
+        return await self._get_or_open_loop_session().cancel_or_move_delayed(action, ids, delay_ms)

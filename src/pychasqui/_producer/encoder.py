@@ -20,12 +20,19 @@ from .._core.options import (
     UNIQUE,
     AddOptions,
     JobOptions,
-    check_options,
-    check_timedelta_ms,
+    check_optional_timedelta_ms,
+    check_options_for_redis,
     estimate_options_cost_bytes,
 )
 from .._core.retry_options import make_retry_override
-from .._wire.envelope import EXPIRES, TIMEOUT, append_more_extras, encode_envelope, encode_extras, encode_new_jobs
+from .._wire.envelope import (
+    EXPIRES,
+    TIMEOUT,
+    encode_envelope,
+    encode_extras,
+    encode_new_jobs_if_plain,
+    insert_extras_before_own,
+)
 from .._wire.msgpack import encode_data
 from ..errors import ChasquiError, InvalidArgument, InvalidType, PayloadTooLarge
 from ..job import AddedJob, Job
@@ -111,8 +118,8 @@ class Encoder:
             raw_name = self._check_name(name)
         own_id = _ids.new_id() if job_id is None else checks.check_new_job_id(job_id)
         if options:
-            self._warn_of_naive_datetime(options.get("delay_ms"))
-            add_options = check_options(job_id, options, self.max_delay_ms)
+            self._warn_once_if_datetime_is_naive(options.get("delay_ms"))
+            add_options = check_options_for_redis(job_id, options, self.max_delay_ms)
             retry = make_retry_override(options.get("attempts"), options.get("backoff"))
             extras = _encode_own_extras(options, add_options)
         else:
@@ -142,14 +149,18 @@ class Encoder:
             raise InvalidType(f"job {position} of the bulk must be a mapping with a name, not {refused}") from error
         return encoded
 
-    def append_extras(self, envelopes: list[bytes], extras: bytes, *, have_extras: bool = False) -> list[bytes]:
+    def append_extras_where_they_fit(
+        self, envelopes: list[bytes], extras: bytes, *, have_extras: bool = False
+    ) -> list[bytes]:
         """Appends extras to the envelopes, except where the envelope would become too large.
 
         `have_extras` says that some of them have extras already.
         """
         max_data_bytes = self._max_payload_bytes - len(extras)
         if have_extras and extras:
-            return [append_more_extras(each, extras) if len(each) <= max_data_bytes else each for each in envelopes]
+            return [
+                insert_extras_before_own(each, extras) if len(each) <= max_data_bytes else each for each in envelopes
+            ]
         return [envelope + extras if len(envelope) <= max_data_bytes else envelope for envelope in envelopes]
 
     def _encode_if_all_plain(self, jobs: Sequence[Mapping[str, Any]]) -> JobBatch | None:
@@ -164,7 +175,7 @@ class Encoder:
             return None
         now_ms, new_id = _now_ms(), _ids.new_id
         ids = [new_id() for _ in data]
-        envelopes = encode_new_jobs(ids, data, now_ms)
+        envelopes = encode_new_jobs_if_plain(ids, data, now_ms)
         if envelopes is None or max(map(len, envelopes)) > self._max_payload_bytes:
             return None
         return JobBatch(now_ms, ids, envelopes, names)
@@ -176,7 +187,7 @@ class Encoder:
         name, data, job_id = options.pop("name"), options.pop("data", None), options.pop("job_id", None)
         return self.encode(name, data, job_id, options)
 
-    def _warn_of_naive_datetime(self, at: object) -> None:
+    def _warn_once_if_datetime_is_naive(self, at: object) -> None:
         """Warns once: the official package takes a naive datetime for UTC, and most users mean their local time."""
         if not self._has_warned and isinstance(at, datetime) and at.tzinfo is None:
             self._has_warned = True
@@ -187,7 +198,7 @@ class Encoder:
             )
 
     def _check_name(self, name: Any) -> bytes:
-        raw = checks.check_job_name(name)
+        raw = checks.check_and_encode_job_name(name)
         if len(self._names) >= MAX_NAMES:
             self._names.clear()
         self._names[name] = raw
@@ -196,7 +207,7 @@ class Encoder:
 
 def _encode_own_extras(options: JobOptions, add_options: AddOptions) -> bytes:
     """What travels behind the envelope of a job with these options. add_with_options.lua sets the time at its end."""
-    timeout_ms = check_timedelta_ms("timeout", options.get("timeout"))
+    timeout_ms = check_optional_timedelta_ms("timeout", options.get("timeout"))
     extras = {TIMEOUT: timeout_ms} if timeout_ms else {}
     if add_options.expires_ms:
         extras[EXPIRES] = _now_ms() + add_options.expires_ms

@@ -24,20 +24,20 @@ class PauseAndPurge:
         @cached_property
         def _inspector(self) -> Inspector: ...
 
-        def _loop_session(self) -> QueueSession: ...
+        def _get_or_open_loop_session(self) -> QueueSession: ...
 
         async def cancel_delayed(self, job_id: str) -> bool: ...
 
     async def pause(self) -> None:
         """Makes all workers stop reading; they finish the jobs they hold. Adding goes on."""
-        await self._loop_session().inspector.pause()
+        await self._get_or_open_loop_session().inspector.pause()
 
     async def resume(self) -> None:
         """Makes the workers read again."""
-        await self._loop_session().inspector.resume()
+        await self._get_or_open_loop_session().inspector.resume()
 
     async def is_paused(self) -> bool:
-        return await self._loop_session().inspector.is_paused()
+        return await self._get_or_open_loop_session().inspector.is_paused()
 
     async def purge(self, state: State) -> int:
         """Removes the jobs of a state for good: "waiting", "delayed" or "dead". Returns how many."""
@@ -51,7 +51,11 @@ class PauseAndPurge:
         """
         is_cancelled = await self.cancel_delayed(job_id)
         letters = await self.dlq.remove(job_id=job_id)
-        return await self._loop_session().results.remove_stored(job_id) or is_cancelled or letters > 0
+        return (
+            await self._get_or_open_loop_session().results.remove_result_progress_and_log(job_id)
+            or is_cancelled
+            or letters > 0
+        )
 
     async def drain(self, *, delayed: bool = False) -> int:
         """Removes the waiting jobs and, if `delayed`, the delayed ones. Returns how many."""
@@ -64,4 +68,4 @@ class PauseAndPurge:
 
         A consumer group with consumers in it stays, because official workers do not make it again.
         """
-        return await self._loop_session().inspector.remove_all_keys()
+        return await self._get_or_open_loop_session().inspector.remove_all_keys_but_keep_groups()

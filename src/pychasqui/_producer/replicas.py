@@ -41,7 +41,7 @@ class ReplicatedAdder(Adder):
         await super().close()
 
     def _complete_batch(self, batch: AddBatch, answer: int | bytes) -> None:
-        session = self._add_broker.session_of_live_socket()
+        session = self._add_broker.find_or_begin_live_session()
         assert session is not None  # it has just brought the answer
         self._awaiting_replicas.append(AwaitedBatch(batch, answer, session))
         if self._counting_session is not session:
@@ -54,7 +54,7 @@ class ReplicatedAdder(Adder):
         if batches:
             left_ms = int(1000 * (min(one.batch.deadline for one in batches) - asyncio.get_running_loop().time()))
             wanted = max(one.batch.replicas for one in batches)
-            session.wait_for_replicas(
+            session.request_replica_count(
                 wanted, max(1, min(left_ms, ROUND_MS)), partial(self._complete_fail_or_recount, session, batches)
             )
 

@@ -85,7 +85,9 @@ class Sender:
     async def _send_traced(self, tracing: Tracing, encoded: EncodedJob, wait_replicas: int) -> str:
         sent_jobs = SentJobs([encoded.id], [encoded.name], due=encoded.options.due)
         with tracing.sending(self._origin, sent_jobs) as extras:
-            (envelope,) = self._encoder.append_extras([encoded.envelope], extras, have_extras=encoded.has_extras)
+            (envelope,) = self._encoder.append_extras_where_they_fit(
+                [encoded.envelope], extras, have_extras=encoded.has_extras
+            )
             if wait_replicas:
                 return await self._send_and_wait_for_replicas(envelope, encoded, wait_replicas)
             return await self._adder.add(self._loop, envelope, encoded.name, encoded.id, encoded.options)
@@ -96,7 +98,7 @@ class Sender:
             if self._tracing is None or not jobs:
                 return await self._add_in_batches(encoded, jobs, wait_replicas)
             with self._tracing.sending(self._origin, SentJobs(encoded.ids, encoded.names, is_bulk=True)) as extras:
-                encoded.envelopes = self._encoder.append_extras(
+                encoded.envelopes = self._encoder.append_extras_where_they_fit(
                     encoded.envelopes, extras, have_extras=encoded.has_extras
                 )
                 return await self._add_in_batches(encoded, jobs, wait_replicas)
@@ -108,13 +110,13 @@ class Sender:
     async def _add_in_batches(self, encoded: JobBatch, jobs: list[Mapping[str, Any]], wait_replicas: int) -> list[Job]:
         batches = encoded.cut_into_batches()
         needed_room = encoded.count_due_now() if self._max_stream_len else 0
-        answers = await self._start_batches(batches, needed_room, wait_replicas)
+        answers = await self._start_batches_until_one_fails(batches, needed_room, wait_replicas)
         added = make_added_jobs(encoded, jobs, self._queue)  # hot: built while Redis works
         # hot: there is nearly always one; gather takes 20 us
         results = (
-            [await _await_answer(answers[0])]
+            [await _await_answer_or_return_error(answers[0])]
             if len(answers) == 1
-            else await asyncio.gather(*map(_await_answer, answers))
+            else await asyncio.gather(*map(_await_answer_or_return_error, answers))
         )
         if any(isinstance(result, ChasquiError) for result in results):
             _raise_bulk_error(results, batches)
@@ -123,7 +125,7 @@ class Sender:
                 _set_flags_by_answer(job, answer)
         return added
 
-    async def _start_batches(
+    async def _start_batches_until_one_fails(
         self, batches: list[JobBatch], needed_room: int, wait_replicas: int
     ) -> list[asyncio.Future[str]]:
         """Starts a few batches at a time, and no more of them once one has failed."""
@@ -154,7 +156,7 @@ def _set_flags_by_answer(job: Job, answer: str) -> None:
     job.is_new, job.has_replaced = answer == NEW, answer == REPLACED
 
 
-async def _await_answer(answer: asyncio.Future[str]) -> str | ChasquiError:
+async def _await_answer_or_return_error(answer: asyncio.Future[str]) -> str | ChasquiError:
     try:
         return await answer
     except ChasquiError as error:

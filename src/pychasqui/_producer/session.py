@@ -41,7 +41,7 @@ class QueueSession:
     ) -> None:
         keys = self._keys = Keys(config.name)
         self.loop = asyncio.get_running_loop()
-        self.broker = connector.make_shared_broker(keys, timeout_s=config.timeout_s)
+        self.broker = connector.make_broker_on_shared_socket(keys, timeout_s=config.timeout_s)
         # Opened when replicas are awaited: WAIT holds up what is sent behind it.
         self._replicas_broker = connector.make_broker(keys, timeout_s=config.timeout_s)
         self.sender = Sender(
@@ -52,7 +52,7 @@ class QueueSession:
             timeout_s=config.timeout_s,
             record=record,
             tracing=find_tracing(config.tracing),
-            origin=SpanOrigin(config.name, connector.server),
+            origin=SpanOrigin(config.name, connector.first_host_and_port),
             queue=queue,
         )
 

@@ -117,7 +117,7 @@ def make_acl_rules(
     capabilities: dict[str, bool],
     *,
     in_cluster: bool = False,
-    has_shards: bool = False,
+    has_shard_channels: bool = False,
 ) -> list[str]:
     """Returns the rules of ACL SETUSER that let a user act in this role for these queues, and do nothing else.
 
@@ -129,7 +129,7 @@ def make_acl_rules(
     patterns = [_make_key_pattern(name) for name in names]
     has_registry = ANY in names
     lacking = {name for name in NEWER if not capabilities.get(name)} | (
-        PLAIN_MESSAGES if has_shards else SHARD_MESSAGES
+        PLAIN_MESSAGES if has_shard_channels else SHARD_MESSAGES
     )
     rights = role.find_needed_commands(has_registry=has_registry, in_cluster=in_cluster) - lacking
     keys = [f"~{pattern}" for pattern in patterns] + ([f"~{REGISTRY}"] if has_registry else [])

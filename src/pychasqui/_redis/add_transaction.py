@@ -24,7 +24,8 @@ _MULTI, _EXEC, _DISCARD, _UNWATCH = pack("MULTI"), pack("EXEC"), pack("DISCARD")
 
 
 class AddTransactions:
-    """Of one producer over one socket: watch_ledger() -> is_ready -> add_in_transaction() -> watch_ledger() again."""
+    """Of one producer over one socket: request_ledger_watch_if_allowed() -> is_ready -> write_add_transaction(), and so
+    on."""
 
     __slots__ = ("_head", "_is_allowed", "_is_confirmed", "_ledger", "_named_tail", "_socket", "_watch", "is_awaited")
 
@@ -44,7 +45,7 @@ class AddTransactions:
         """Whether the server watches the ledger for this socket."""
         return self._is_confirmed and self._socket.watcher is self
 
-    def watch_ledger(self, deadline: float, on_answer: Callable[[], None]) -> None:
+    def request_ledger_watch_if_allowed(self, deadline: float, on_answer: Callable[[], None]) -> None:
         """Has the ledger watched, behind what was sent before. It is ready once the server has confirmed it."""
         if self._is_allowed is False:
             return
@@ -59,7 +60,7 @@ class AddTransactions:
         self._socket.set_watcher(self)
         self._socket.flush()
 
-    def unwatch_ledger(self) -> None:
+    def forget_ledger_watch(self) -> None:
         """The producer writes to its ledger in another way."""
         self._is_confirmed = self.is_awaited = False
 
@@ -73,13 +74,13 @@ class AddTransactions:
         self.is_awaited = False
         on_answer()
 
-    def add_in_transaction(
+    def write_add_transaction(
         self, record: tuple[int, str], ttl_ms: int, envelopes: list[bytes], names: list[bytes]
     ) -> None:
         """Adds jobs, and records the batch in the ledger: slot, and "number taken". expect_replies() must follow."""
         self._is_confirmed = False
         self._socket.set_watcher(None)
-        head, named_tail, write = self._head, self._named_tail, self._socket.write
+        head, named_tail, write = self._head, self._named_tail, self._socket.write_without_reply_handler
         parts, size = [_MULTI], 0
         for envelope, name in zip(envelopes, names, strict=True):
             # hot: the envelope is copied once, into what is written
@@ -96,8 +97,8 @@ class AddTransactions:
         """Pass on how many jobs were added, None if nothing was done, or an error."""
         answer = TransactionAnswer(jobs, on_reply)
         for _ in range(jobs + 3):
-            self._socket.expect(deadline, answer.on_queued_reply)
-        self._socket.expect(deadline, answer.on_executed_reply)
+            self._socket.expect_reply(deadline, answer.on_queued_reply)
+        self._socket.expect_reply(deadline, answer.on_executed_reply)
 
 
 class TransactionAnswer:

@@ -34,7 +34,7 @@ OnCount = Callable[[int | ChasquiError], None]
 class AddSession:
     """The adds of one producer over one open socket. It ends with the socket.
 
-    Each add is written at once. expect() must follow each write_...() in the same turn of the loop, with what gets the
+    Each add is written at once. expect_reply() must follow each write_...() in the same turn of the loop, with what gets the
     reply.
     """
 
@@ -47,12 +47,12 @@ class AddSession:
         has_shards = socket.dialect is not None and socket.dialect.has_shards
         self._due_channel = shard_channel(broker.due_channel) if has_shards else broker.due_channel
         self.transactions = AddTransactions(socket, *broker.add_keys)
-        self.expect = socket.expect  # hot: a job that is alone is sent before it is recorded here
+        self.expect = socket.expect_reply  # hot: a job that is alone is sent before it is recorded here
 
     def write_add_by_idmp(self, batch_number: int, envelope: bytes, name: bytes) -> None:
         """Adds one job under a number that the server itself remembers; only if `can_use_idmp`."""
         # hot: on an idle machine the script takes 40 us longer
-        self.socket.write(self._broker.idmp_add.pack(batch_number, envelope, name))
+        self.socket.write_without_reply_handler(self._broker.idmp_add.pack(batch_number, envelope, name))
 
     def stop_using_idmp(self, error: ReplyError) -> None:
         """Notes that the server refuses XADD with a number, whatever version it says it is: the ledger is used."""
@@ -84,7 +84,7 @@ class AddSession:
         head = (ledger_slot, batch_number, self._broker.ledger_ttl_ms, max_stream_len, needed_room, len(envelopes))
         self._write_add_call((*head, *make_add_arguments(envelopes, names)))
 
-    def add_large(
+    def add_batch_by_transaction(
         self,
         ledger_slot: int,
         batch_number: int,
@@ -98,12 +98,14 @@ class AddSession:
         `on_reply` gets None if nothing was done.
         """
         record = (ledger_slot, f"{batch_number} {len(envelopes)}")
-        self.transactions.add_in_transaction(record, self._broker.ledger_ttl_ms, envelopes, names)
+        self.transactions.write_add_transaction(record, self._broker.ledger_ttl_ms, envelopes, names)
         self.transactions.expect_replies(len(envelopes), deadline, on_reply)
 
     def _write_add_call(self, arguments: tuple[bytes | int, ...]) -> None:
-        self.transactions.unwatch_ledger()
-        self.socket.write(scripts.ADD.pack(self.socket, self._broker.add_keys, arguments))
+        self.transactions.forget_ledger_watch()
+        self.socket.write_without_reply_handler(
+            scripts.ADD.pack_and_mark_loaded(self.socket, self._broker.add_keys, arguments)
+        )
 
     def write_add_with_options(
         self,
@@ -126,11 +128,13 @@ class AddSession:
             self._broker.prefix,
             INDEX_KEPT_MS,
         )
-        self.transactions.unwatch_ledger()
+        self.transactions.forget_ledger_watch()
         arguments = (*head, self._due_channel, *make_add_with_options_arguments(envelopes, names, ids, options))
-        self.socket.write(scripts.ADD_WITH_OPTIONS.pack(self.socket, self._broker.add_with_options_keys, arguments))
+        self.socket.write_without_reply_handler(
+            scripts.ADD_WITH_OPTIONS.pack_and_mark_loaded(self.socket, self._broker.add_with_options_keys, arguments)
+        )
 
-    def wait_for_replicas(self, replicas: int, timeout_ms: int, on_count: OnCount) -> None:
+    def request_replica_count(self, replicas: int, timeout_ms: int, on_count: OnCount) -> None:
         """Asks how many replicas have everything that was written on this socket, for up to `timeout_ms`.
 
         WAIT counts from the socket's last write. A batch that the ledger has seen before is not written again on this
@@ -144,7 +148,7 @@ class AddSession:
 
 
 class AddBroker:
-    """One producer, over one connection. It adds through session_of_live_socket()."""
+    """One producer, over one connection. It adds through find_or_begin_live_session()."""
 
     def __init__(self, connection: Connection, keys: Keys, *, ledger_ttl_ms: int) -> None:
         producer = uuid4().hex
@@ -159,7 +163,7 @@ class AddBroker:
         self.add_with_options_keys = (keys.stream, self.ledger, keys.delayed)
         self._session: AddSession | None = None
 
-    def session_of_live_socket(self) -> AddSession | None:
+    def find_or_begin_live_session(self) -> AddSession | None:
         """Returns the session of the open socket; None while the connection is lost."""
         socket = self.connection.live_socket()
         if socket is None:
@@ -227,7 +231,7 @@ def make_add_with_options_arguments(
     return arguments
 
 
-def read_idmp_add_reply(reply: Any) -> int | None:
+def read_idmp_added_count(reply: Any) -> int | None:
     """Returns 1 for the entry's id that XADD answers with; None if this is no answer to it."""
     return 1 if type(reply) is bytes else None
 

@@ -2,11 +2,11 @@
 
 This page has reading, acking, settling and reporting; the parts that it is made of have the rest:
 
-    calls.py     the connection: call(), run_script(), send(), subscribe(), close()
-    leases.py    renew_worker_lease(), rebuild_group(), leave_group(), read_leases(), claim_name() ...
-    pending.py   list_pending(), take_over(), claim_idle(), count_delivery(), release_entries() ...
-    cancellations.py   cancel(), read_queue_flags(), read_cancellations()
-    delayed.py   promote(), cancel_or_move_delayed(), count_delayed(), subscribe_to_due(), publish_due() ...
+    calls.py     the connection: call(), run_script(), send(), subscribe_while_connected(), close()
+    leases.py    renew_worker_lease(), report_held_to_rebuild_group(), leave_group(), try_to_claim_name() ...
+    pending.py   list_pending(), take_over_if_lease_is_same(), claim_idle_without_lease(), release_entries() ...
+    cancellations.py   cancel(), read_queue_flags(), read_cancellations_and_remove_outdated()
+    delayed.py   promote_batch_if_leader(), cancel_or_move_delayed(), subscribe_to_due(), publish_due() ...
     adding.py    a producer's adds, which Broker.make_add_broker() begins
 
 Surfaces of their own, over a Broker: dlq.py, inspector.py, repeatables.py, results.py, events.py.
@@ -31,7 +31,7 @@ from .cancellations import CancelCalls
 from .command_replies import decode_info_text, find_client_count, read_ackdel_codes, read_group_lag
 from .delayed import INDEX_KEPT_MS, DelayedCalls
 from .error_actions import is_command_refused
-from .event_batch import EventBatch, EventsOnSend, send_events
+from .event_batch import EventBatch, EventsOnSend, send_or_drop_events
 from .failed_jobs import Buried, Rescheduled
 from .keys import Keys
 from .pending import PendingCalls
@@ -74,7 +74,7 @@ class Broker(PendingCalls, DelayedCalls, CancelCalls):
 
     # Reading --------------------------------------------------------------------------------------------------------
 
-    async def read(self, group: str, consumer: str, request: ReadRequest) -> ReadInFlight:
+    async def send_read(self, group: str, consumer: str, request: ReadRequest) -> ReadInFlight:
         """Asks for new entries for this consumer; returns with the request on its way.
 
         If the reply is lost, the entries stay in the consumer's pending list and are found there as orphans.
@@ -97,20 +97,20 @@ class Broker(PendingCalls, DelayedCalls, CancelCalls):
             await self.run_script(scripts.READ, (self._keys.stream,), (group, consumer, count, *bounds))
         )
 
-    async def has_unread_entries(self, group: str) -> bool:
+    async def may_have_unread_entries(self, group: str) -> bool:
         """Returns whether the stream has entries that no consumer of the group has read. True if nothing is known."""
         lag = read_group_lag(await self.call("XINFO", "GROUPS", self._keys.stream), group.encode())
         return lag is None or lag > 0
 
     async def subscribe_to_backlog(self, on_hint: Callable[[], None]) -> bool:
         """Has `on_hint` called when a worker has found more jobs than it can take. Messages can be lost."""
-        return await self.subscribe(self._keys.backlog_channel, lambda _: on_hint())
+        return await self.subscribe_while_connected(self._keys.backlog_channel, lambda _: on_hint())
 
-    def publish_backlog(self) -> None:
+    def publish_backlog_hint(self) -> None:
         """Publishes to idle workers that jobs are left. The message may be lost: they also look by themselves."""
         self.publish(self._keys.backlog_channel, "")
 
-    async def unblock_read(self, client_id: int, address: str) -> bool:
+    async def try_to_unblock_read(self, client_id: int, address: str) -> bool:
         """Makes another connection's blocked read return now, as if its time were up.
 
         False if that connection leads to another server, if its number is not known, or if this user may not do that.
@@ -135,7 +135,7 @@ class Broker(PendingCalls, DelayedCalls, CancelCalls):
         if socket is None or socket.dialect is None or not socket.dialect.xackdel or socket.is_congested:
             return asyncio.ensure_future(self.ack(group, ids, events))
         reply = self._send_ackdel(socket, group, ids, events)  # hot: no task, and a turn of the loop earlier
-        return AckInFlight(reply, lambda: self._finish_ackdel(socket, group, ids, reply))
+        return AckInFlight(reply, lambda: self._await_ackdel_or_ack_by_script(socket, group, ids, reply))
 
     async def ack(self, group: str, ids: list[bytes], events: EventsOnSend | None = None) -> None:
         """Finishes entries, and writes events behind that, in the same write.
@@ -147,7 +147,7 @@ class Broker(PendingCalls, DelayedCalls, CancelCalls):
         if socket.is_congested:
             await socket.wait_until_uncongested()
         if socket.dialect.xackdel:
-            await self._finish_ackdel(socket, group, ids, self._send_ackdel(socket, group, ids, events))
+            await self._await_ackdel_or_ack_by_script(socket, group, ids, self._send_ackdel(socket, group, ids, events))
         else:
             await self.run_script(scripts.ACK, (self._keys.stream,), (group, *ids), events)
 
@@ -157,14 +157,16 @@ class Broker(PendingCalls, DelayedCalls, CancelCalls):
         deadline = self._connection.make_deadline()
         reply = socket.ask(pack(b"XACKDEL", self._keys.stream, group, b"IDS", len(ids), *ids), deadline)
         if events is not None:
-            send_events(socket, self._keys, events(), deadline)
+            send_or_drop_events(socket, self._keys, events(), deadline)
         return reply
 
-    async def _finish_ackdel(self, socket: Socket, group: str, ids: list[bytes], reply: asyncio.Future[Any]) -> None:
+    async def _await_ackdel_or_ack_by_script(
+        self, socket: Socket, group: str, ids: list[bytes], reply: asyncio.Future[Any]
+    ) -> None:
         try:
             codes = read_ackdel_codes(await reply, len(ids))
         except ReplyError as error:
-            _stop_using_xackdel(socket, error)
+            _stop_using_xackdel_or_raise(socket, error)
             codes = []
         if codes.count(1) < len(ids):
             # The group is missing or was rebuilt: some are not pending, but they are done and must not come again.
@@ -235,23 +237,23 @@ class Broker(PendingCalls, DelayedCalls, CancelCalls):
 
     # Reporting ------------------------------------------------------------------------------------------------------
 
-    def write_events(self, batch: EventBatch) -> None:
+    def write_or_drop_events(self, batch: EventBatch) -> None:
         """Writes events in this turn's write. No caller waits for them: without a connection they are dropped."""
         socket = self._connection.live_socket()
         if socket is None:
             batch.on_written(len(batch.others) + len(batch.completed), ConnectionLost("the connection is lost"))
         else:
-            send_events(socket, self._keys, batch, self._connection.make_deadline())
+            send_or_drop_events(socket, self._keys, batch, self._connection.make_deadline())
 
     def set_progress(self, job_id: str, percent: int, kept_ms: int, on_reply: OnReply) -> None:
         """Stores how far a job is. No caller waits for it."""
         self.send(("SET", self._keys.progress(job_id), percent, "PX", kept_ms), on_reply)
 
-    def add_log_line(self, job_id: str, line: str, max_lines: int, kept_ms: int, on_reply: OnReply) -> None:
+    def add_log_line(self, job_id: str, line: str, max_lines: int, kept_ms: int, on_each_reply: OnReply) -> None:
         """Adds a line to a job's log. No caller waits for it."""
         key = self._keys.log(job_id)
-        self.send(("XADD", key, "MAXLEN", "~", max_lines, "*", LINE, line), on_reply)
-        self.send(("PEXPIRE", key, kept_ms), on_reply)
+        self.send(("XADD", key, "MAXLEN", "~", max_lines, "*", LINE, line), on_each_reply)
+        self.send(("PEXPIRE", key, kept_ms), on_each_reply)
 
     async def register_queue(self) -> None:
         """Notes in the registry of queues that this one is in use. A refusal is logged. Harmless to send again."""
@@ -269,7 +271,7 @@ class Broker(PendingCalls, DelayedCalls, CancelCalls):
 
         Messages can be lost.
         """
-        return await self.subscribe(self._keys.pause_channel, lambda _: on_hint())
+        return await self.subscribe_while_connected(self._keys.pause_channel, lambda _: on_hint())
 
     async def read_server_risks(self) -> Risks:
         """Returns what this server's settings put at risk, as far as this user may ask."""
@@ -293,7 +295,7 @@ class Broker(PendingCalls, DelayedCalls, CancelCalls):
         has_resp3 = dialect.protocol >= 3
         return {"XACKDEL": dialect.xackdel, "MSETEX": dialect.msetex, "XADD IDMP": dialect.idmp, "RESP3": has_resp3}
 
-    def known_vulnerability(self) -> str:
+    def describe_known_vulnerability(self) -> str:
         """A sentence about a vulnerability of the connected server's version.
 
         It is "" if none is known, if there is no connection, and if the environment sets SILENCED_BY.
@@ -304,7 +306,7 @@ class Broker(PendingCalls, DelayedCalls, CancelCalls):
         return "" if dialect is None or is_silenced else describe_vulnerability(dialect.server, dialect.version)
 
 
-def _stop_using_xackdel(socket: Socket, error: ReplyError) -> None:
+def _stop_using_xackdel_or_raise(socket: Socket, error: ReplyError) -> None:
     """Notes that the server refuses XACKDEL to this user; raises any other error."""
     if not is_command_refused(error) or socket.dialect is None:
         raise error

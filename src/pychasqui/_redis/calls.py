@@ -14,8 +14,8 @@ from typing import Any
 from .._core.pauses import FIRST_PAUSE_S, LONGEST_RESEND_PAUSE_S, longer_pause_s
 from ..errors import ConnectionLost, ReplyError
 from .connection import Connection
-from .error_actions import ErrorAction, action_for, is_not_executed
-from .event_batch import EventsOnSend, send_events
+from .error_actions import ErrorAction, action_for, may_send_again_after
+from .event_batch import EventsOnSend, send_or_drop_events
 from .keys import Keys, shard_channel
 from .scripts import Script
 from .socket import OnReply, pack
@@ -42,7 +42,7 @@ class RedisCalls:
         return None if socket is None or socket.dialect is None else socket.dialect.client_id
 
     @property
-    def server(self) -> str:
+    def server_name_and_version(self) -> str:
         """The name and version of the server, such as "redis 8.6.0"; "" while there is no connection."""
         socket = self._connection.live_socket()
         return "" if socket is None or socket.dialect is None else str(socket.dialect)
@@ -54,7 +54,7 @@ class RedisCalls:
         return socket is not None and socket.dialect is not None and socket.dialect.mode == "cluster"
 
     @property
-    def has_shards(self) -> bool:
+    def has_shard_channels(self) -> bool:
         """Whether messages go by shard channels: in a cluster, from Redis 7.0 on."""
         socket = self._connection.live_socket()
         return socket is not None and socket.dialect is not None and socket.dialect.has_shards
@@ -78,7 +78,7 @@ class RedisCalls:
 
     def drop_connection(self, reason: str) -> None:
         """Ends what is in flight; the next call opens another connection."""
-        self._connection.drop(ConnectionLost(reason))
+        self._connection.drop_socket(ConnectionLost(reason))
 
     def for_node_of_key(self, key: str) -> RedisCalls:
         """Returns the calls to the node that has the key. Elsewhere than in a cluster it is the same server."""
@@ -107,15 +107,15 @@ class RedisCalls:
         give_up_at, pause_s = self._connection.make_deadline(), 0.0
         while True:
             socket = await self._connection.wait_for_socket(give_up_at)
-            asked = socket.ask(script.pack(socket, keys, arguments), self._connection.make_deadline())
+            asked = socket.ask(script.pack_and_mark_loaded(socket, keys, arguments), self._connection.make_deadline())
             if events is not None:
-                send_events(socket, self._keys, events(), self._connection.make_deadline())
+                send_or_drop_events(socket, self._keys, events(), self._connection.make_deadline())
             try:
                 return await asked
             except ReplyError as error:
                 if is_lost := action_for(error) is ErrorAction.NO_SCRIPT:
                     script.mark_unloaded(socket)
-                may_try_again = is_lost or is_not_executed(error)
+                may_try_again = is_lost or may_send_again_after(error)
                 if not may_try_again or asyncio.get_running_loop().time() >= give_up_at:
                     raise
             await asyncio.sleep(pause_s)
@@ -130,7 +130,7 @@ class RedisCalls:
         else:
             socket.send(pack(*words), self._connection.make_deadline(), on_reply)
 
-    async def subscribe(self, channel: str, on_message: Callable[[bytes], None]) -> bool:
+    async def subscribe_while_connected(self, channel: str, on_message: Callable[[bytes], None]) -> bool:
         """Has `on_message` called with each message of a channel.
 
         False if this connection cannot listen, or if the server has refused the channel. The subscription ends with the
@@ -142,39 +142,39 @@ class RedisCalls:
         if socket.dialect.protocol < 3:  # there a connection that listens can do nothing else
             return False
         if socket.dialect.has_shards:
-            return socket.subscribe(shard_channel(channel), on_message, deadline, is_shard=True)
-        return socket.subscribe(channel, on_message, deadline)
+            return socket.subscribe_unless_refused(shard_channel(channel), on_message, deadline, is_shard=True)
+        return socket.subscribe_unless_refused(channel, on_message, deadline)
 
-    async def find_channel(self, channel: str) -> str:
+    async def find_channel_name_at_server(self, channel: str) -> str:
         """Returns the channel that is used at the connected server, for a script that publishes to it."""
         await self._connection.wait_for_socket(self._connection.make_deadline())
-        return shard_channel(channel) if self.has_shards else channel
+        return shard_channel(channel) if self.has_shard_channels else channel
 
     async def publish_and_wait(self, channel: str, message: str) -> None:
         """Publishes, and waits until the server has the message. Its subscribers may miss it."""
-        if (name := await self.find_channel(channel)) != channel:
+        if (name := await self.find_channel_name_at_server(channel)) != channel:
             await self.call("SPUBLISH", name, message)
         else:
             await self.call("PUBLISH", name, message)
 
     def publish(self, channel: str, message: str | int) -> None:
         """Publishes in this turn's write. No caller waits for it, and it may be lost."""
-        if self.has_shards:
+        if self.has_shard_channels:
             self.send(("SPUBLISH", shard_channel(channel), message), ignore_reply)
         else:
             self.send(("PUBLISH", channel, message), ignore_reply)
 
-    async def subscribe_to_hints(self, channel: str, on_due: Callable[[float], None]) -> bool:
+    async def subscribe_to_due_hints(self, channel: str, on_due_in_s: Callable[[float], None]) -> bool:
         """Subscribes to messages that say in how many ms something is due; `on_due` gets seconds."""
-        return await self.subscribe(channel, partial(_parse_due_hint_and_call, on_due))
+        return await self.subscribe_while_connected(channel, partial(_parse_due_hint_and_call, on_due_in_s))
 
 
 def ignore_reply(reply: object) -> None:
     """Ignores the reply: no caller waits for it."""
 
 
-def _parse_due_hint_and_call(on_due: Callable[[float], None], message: bytes) -> None:
+def _parse_due_hint_and_call(on_due_in_s: Callable[[float], None], message: bytes) -> None:
     """Ignores a message that is no number: any client may publish anything."""
     if len(message) < MAX_HINT_BYTES:
         with suppress(ValueError):
-            on_due(float(message) / 1000)
+            on_due_in_s(float(message) / 1000)

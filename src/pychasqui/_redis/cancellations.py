@@ -9,7 +9,7 @@ from .._core.limits import MOVED_BYTES
 from .._wire.entry import entry_sort_key
 from . import scripts
 from .calls import RedisCalls
-from .replies import QueueFlags, as_bytes, as_text, raises_reply_error, read_count
+from .replies import QueueFlags, as_text, raises_reply_error, read_count, require_bytes
 
 NOTES_KEPT_MS = 7 * 24 * 3600 * 1000  # of jobs that no worker takes
 MAX_NOTES = 5000  # of 40 bytes; of longer ones fewer
@@ -41,15 +41,17 @@ class CancelAnswer(NamedTuple):
 
 
 class CancelCalls(RedisCalls):
-    async def cancel(self, job_id: str, entry_id: str, *, is_lost: bool, events_max_len: int) -> CancelAnswer:
+    async def cancel(
+        self, job_id: str, entry_id: str, *, may_be_in_unread_entry: bool, events_max_len: int
+    ) -> CancelAnswer:
         """Removes a job, or notes that it is to stop.
 
         `entry_id` is where it was found, "" if it was not; `is_lost` says that it may be in an entry that was not
         looked at. Sent again, it finds a job that it has removed no more.
         """
         keys = (self._keys.stream, self._keys.delayed, self._keys.events, self._keys.cancelled)
-        head = (job_id, entry_id, int(is_lost), self._keys.prefix, NOTES_KEPT_MS, MAX_NOTES)
-        arguments = (*head, events_max_len, await self.find_channel(self._keys.pause_channel))
+        head = (job_id, entry_id, int(may_be_in_unread_entry), self._keys.prefix, NOTES_KEPT_MS, MAX_NOTES)
+        arguments = (*head, events_max_len, await self.find_channel_name_at_server(self._keys.pause_channel))
         return _read_cancel_answer(await self.run_script(scripts.CANCEL, keys, arguments))
 
     async def read_queue_flags(self) -> QueueFlags:
@@ -62,7 +64,7 @@ class CancelCalls(RedisCalls):
     async def is_paused(self) -> bool:
         return bool(read_count(await self.call("EXISTS", self._keys.paused)))
 
-    async def read_cancellations(self) -> Cancellations:
+    async def read_cancellations_and_remove_outdated(self) -> Cancellations:
         """Returns the notes whose jobs may still be in the stream; the others are removed. Harmless to send again."""
         keys = (self._keys.stream, self._keys.cancelled)
         return _read_cancellations_reply(
@@ -82,7 +84,7 @@ def _read_cancel_answer(reply: Any) -> CancelAnswer:
 def _read_cancellations_reply(reply: Any) -> Cancellations:
     pairs = list(zip(reply[::2], reply[1::2], strict=True))
     by_id = {
-        as_bytes(field).removeprefix(BY_ID).decode("utf-8", "replace"): entry_sort_key(as_bytes(last))
+        require_bytes(field).removeprefix(BY_ID).decode("utf-8", "replace"): entry_sort_key(require_bytes(last))
         for field, last in pairs
         if field.startswith(BY_ID)
     }

@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from typing import Any, NamedTuple
 
-from .replies import as_bytes, as_delivery_count, as_int, as_list, raises_reply_error
+from .replies import as_delivery_count, raises_reply_error, require_bytes, require_int, require_list
 
 
 @raises_reply_error
 def read_ackdel_codes(reply: Any, count: int) -> list[int]:
     """Returns one code for each entry of an XACKDEL."""
-    if len(as_list(reply)) != count:
+    if len(require_list(reply)) != count:
         raise ValueError
     return list(reply)
 
@@ -19,23 +19,23 @@ def read_ackdel_codes(reply: Any, count: int) -> list[int]:
 @raises_reply_error
 def read_stored_bytes(reply: Any) -> bytes | None:
     """Returns a stored string."""
-    return None if reply is None else as_bytes(reply)
+    return None if reply is None else require_bytes(reply)
 
 
 @raises_reply_error
 def read_stored_bytes_list(reply: Any, count: int) -> list[bytes | None]:
     """Stored strings, None where there is none."""
-    if len(as_list(reply)) != count:
+    if len(require_list(reply)) != count:
         raise ValueError
-    return [None if one is None else as_bytes(one) for one in reply]
+    return [None if one is None else require_bytes(one) for one in reply]
 
 
 @raises_reply_error
 def read_members_with_scores(reply: Any) -> list[tuple[bytes, float]]:
     """Returns members of a sorted set with their scores: pairs under RESP3, one after the other under RESP2."""
-    if as_list(reply) and isinstance(reply[0], list):
-        return [(as_bytes(member), float(score)) for member, score in reply]
-    return [(as_bytes(member), float(score)) for member, score in zip(reply[::2], reply[1::2], strict=True)]
+    if require_list(reply) and isinstance(reply[0], list):
+        return [(require_bytes(member), float(score)) for member, score in reply]
+    return [(require_bytes(member), float(score)) for member, score in zip(reply[::2], reply[1::2], strict=True)]
 
 
 @raises_reply_error
@@ -53,14 +53,14 @@ def read_time_ms(reply: Any) -> int:
 def read_last_pending_id(reply: Any) -> bytes | None:
     """Returns the last entry that is pending for any consumer, from XPENDING's summary."""
     _, _, last, _ = reply
-    return None if last is None else as_bytes(last)
+    return None if last is None else require_bytes(last)
 
 
 @raises_reply_error
 def read_pending_count_by_consumer(reply: Any) -> dict[bytes, int]:
     """Returns how many entries each consumer holds, from XPENDING's summary."""
     _, _, _, holders = reply
-    return {as_bytes(name): int(count) for name, count in holders or ()}
+    return {require_bytes(name): int(count) for name, count in holders or ()}
 
 
 class PendingEntry(NamedTuple):
@@ -75,43 +75,48 @@ class PendingEntry(NamedTuple):
 @raises_reply_error
 def read_pending_entries(reply: Any) -> list[PendingEntry]:
     return [
-        PendingEntry(as_bytes(entry_id), as_bytes(consumer), as_int(idle_ms), as_delivery_count(deliveries))
-        for entry_id, consumer, idle_ms, deliveries in as_list(reply)
+        PendingEntry(
+            require_bytes(entry_id), require_bytes(consumer), require_int(idle_ms), as_delivery_count(deliveries)
+        )
+        for entry_id, consumer, idle_ms, deliveries in require_list(reply)
     ]
 
 
 @raises_reply_error
-def read_last_delivered_ids(reply: Any) -> dict[bytes, bytes]:
+def read_last_delivered_id_by_group(reply: Any) -> dict[bytes, bytes]:
     """Returns the last delivered id of each group, from XINFO GROUPS."""
-    groups = map(_as_field_map, as_list(reply))
-    return {as_bytes(group[b"name"]): as_bytes(group[b"last-delivered-id"]) for group in groups}
+    groups = map(_as_field_map, require_list(reply))
+    return {require_bytes(group[b"name"]): require_bytes(group[b"last-delivered-id"]) for group in groups}
 
 
 @raises_reply_error
 def read_group_lag(reply: Any, group: bytes) -> int | None:
     """Returns how many entries a group has not read yet, from XINFO GROUPS; None if the server does not know."""
-    for fields in map(_as_field_map, as_list(reply)):
+    for fields in map(_as_field_map, require_list(reply)):
         if fields[b"name"] == group and (lag := fields.get(b"lag")) is not None:  # Redis 6.2 has no such field
-            return as_int(lag)
+            return require_int(lag)
     return None
 
 
 @raises_reply_error
 def read_scan_page(reply: Any) -> tuple[bytes, list[bytes]]:
     cursor, keys = reply
-    return as_bytes(cursor), as_list(keys)
+    return require_bytes(cursor), require_list(keys)
 
 
 @raises_reply_error
 def read_newest_id(reply: Any) -> str:
     """Returns the id of the one entry of an XREVRANGE; "0-0" if there is none."""
-    return as_bytes(reply[0][0]).decode() if as_list(reply) else "0-0"
+    return require_bytes(reply[0][0]).decode() if require_list(reply) else "0-0"
 
 
 @raises_reply_error
 def read_idle_ms_by_consumer(reply: Any) -> dict[bytes, int]:
     """Returns how many ms ago each consumer was last seen, from XINFO CONSUMERS."""
-    return {as_bytes(fields[b"name"]): as_int(fields[b"idle"]) for fields in map(_as_field_map, as_list(reply))}
+    return {
+        require_bytes(fields[b"name"]): require_int(fields[b"idle"])
+        for fields in map(_as_field_map, require_list(reply))
+    }
 
 
 class ConsumerState(NamedTuple):
@@ -127,16 +132,18 @@ def read_consumer_states(reply: Any) -> list[ConsumerState]:
     """Returns the consumers of an XINFO CONSUMERS."""
     return [
         ConsumerState(
-            as_bytes(fields[b"name"]).decode("utf-8", "replace"), as_int(fields[b"pending"]), as_int(fields[b"idle"])
+            require_bytes(fields[b"name"]).decode("utf-8", "replace"),
+            require_int(fields[b"pending"]),
+            require_int(fields[b"idle"]),
         )
-        for fields in map(_as_field_map, as_list(reply))
+        for fields in map(_as_field_map, require_list(reply))
     ]
 
 
 @raises_reply_error
 def read_pending_count(reply: Any) -> int:
     """Returns how many entries are pending, from XPENDING's summary."""
-    return as_int(as_list(reply)[0])
+    return require_int(require_list(reply)[0])
 
 
 def decode_info_text(reply: Any) -> str:

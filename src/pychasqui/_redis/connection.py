@@ -32,9 +32,9 @@ from ..errors import (
 )
 from .credentials import Login, RefusedCredentials
 from .destination import Destination
-from .diagnosis import find_wrong_protocol
+from .diagnosis import find_tls_mismatch
 from .endpoint import Endpoint, explain_failure
-from .error_actions import ErrorAction, action_for, is_not_executed
+from .error_actions import ErrorAction, action_for, may_send_again_after
 from .handshake import RoleCheck, perform_handshake
 from .shared_sockets import SharedSockets
 from .socket import Redirected, ReplyTooLarge, Socket, pack
@@ -81,7 +81,7 @@ class Connection:
         self.writes_before, self.sockets_opened = 0, 0  # the first socket and those after losses
 
     @property
-    def writes(self) -> int:
+    def write_count(self) -> int:
         """How many writes all its sockets have made."""
         return self.writes_before + (self.socket.writes if self.socket else 0)
 
@@ -102,7 +102,7 @@ class Connection:
             try:
                 return await socket.ask(pack_for(socket), self.make_deadline(timeout_s))
             except ReplyError as error:
-                if not is_not_executed(error) or asyncio.get_running_loop().time() >= give_up_at:
+                if not may_send_again_after(error) or asyncio.get_running_loop().time() >= give_up_at:
                     raise
                 await asyncio.sleep(pause_s if action_for(error) is ErrorAction.RETRY else 0.0)
                 pause_s = longer_pause_s(pause_s, RESEND_PAUSE_S, LONGEST_RESEND_PAUSE_S)
@@ -144,7 +144,7 @@ class Connection:
 
     def to_node_of_slot(self, slot: int) -> Connection:
         """Returns the connection to the node that has the slot, which ends with this one; usually this one."""
-        destination = self._destination.to_node_of_slot(slot)
+        destination = self._destination.to_node_of_slot_unless_here(slot)
         if destination is None:
             return self
         if slot not in self._node_connections:
@@ -162,7 +162,7 @@ class Connection:
     def to_every_master(self) -> list[Connection]:
         return [self.to_node_of_slot(slot) for slot in self._destination.slot_of_each_master()] or [self]
 
-    def drop(self, reason: ChasquiError) -> None:
+    def drop_socket(self, reason: ChasquiError) -> None:
         """Ends the current socket, for all that use it; the next call opens another."""
         if self.socket is not None:
             self.socket.drop(reason)
@@ -192,7 +192,7 @@ class Connection:
     async def _open_with_retries(self) -> ChasquiError | None:
         """Tries until a socket is open; returns an error that another attempt would not solve."""
         if self.socket is not None and self.socket.lost is not None:
-            self._handle_lost_socket(self.socket)
+            self._report_lost_socket_and_adjust_pauses(self.socket)
             self._stop_using_socket(self.socket.lost)
         credentials_due_at = self.make_deadline(LATE_CREDENTIALS_S)
         while True:
@@ -207,10 +207,10 @@ class Connection:
                 if self._is_outdated:
                     continue
                 self._report_failure(ConnectionLost(explain_failure(error, self._destination.absence_remedy)))
-                if (wrong := await self._diagnose_wrong_protocol()) is not None:
+                if (wrong := await self._find_tls_mismatch_of_first_attempt()) is not None:
                     return wrong
             except NotRedis as error:
-                return await self._diagnose_wrong_protocol() or error
+                return await self._find_tls_mismatch_of_first_attempt() or error
             except RefusedCredentials as error:
                 if asyncio.get_running_loop().time() >= credentials_due_at:
                     return AuthenticationFailed(*error.args)
@@ -230,7 +230,7 @@ class Connection:
         with suppress(TimeoutError):
             async with asyncio.timeout(None) as self._attempt_timeout:
                 await asyncio.sleep(self._backoff.pause_s * random.uniform(0.5, 1.0))
-        self._backoff.next_pause_s()
+        self._backoff.lengthen_pause_s()
 
     def _leave_server_if_wrong(self) -> None:
         """Leaves a server that is no longer the right one, or an attempt to reach it.
@@ -238,7 +238,7 @@ class Connection:
         What is in flight at a former master may be executed there later, and lost with it: so it is not waited for.
         """
         endpoint, socket = self._endpoint, self.live_socket()
-        if self._is_closed or endpoint is None or self._destination.is_current(endpoint):
+        if self._is_closed or endpoint is None or self._destination.may_be_right_server(endpoint):
             return
         reason = Redirected(f"{endpoint.address} is no longer the right server")
         if socket is not None and self._destination.is_master(endpoint):
@@ -259,18 +259,18 @@ class Connection:
         if socket is not None and self._sockets is not None:
             self.writes_before += socket.writes
             close = socket.close_when_answered if waits_for_replies else socket.drop
-            self._sockets.remove_user(socket, self, partial(close, reason))
+            self._sockets.remove_user_and_close_if_last(socket, self, partial(close, reason))
 
     def _has_been_open_for_long(self) -> bool:
         return asyncio.get_running_loop().time() - self._opened_at >= STEADY_S
 
-    async def _diagnose_wrong_protocol(self) -> NotRedis | None:
+    async def _find_tls_mismatch_of_first_attempt(self) -> NotRedis | None:
         """Finds out whether only one of URL and server uses TLS: after the very first attempt, and again if so."""
-        wrong = None if self._first_endpoint is None else await find_wrong_protocol(self._first_endpoint)
+        wrong = None if self._first_endpoint is None else await find_tls_mismatch(self._first_endpoint)
         self._first_endpoint = None if wrong is None else self._first_endpoint
         return wrong
 
-    def _handle_lost_socket(self, socket: Socket) -> None:
+    def _report_lost_socket_and_adjust_pauses(self, socket: Socket) -> None:
         """Reports the loss; resets the pauses, unless the server refused this socket as soon as it was opened."""
         assert socket.lost is not None
         if not isinstance(socket.lost, (ReplyTooLarge, Redirected)):  # the caller logs the one, the route the other
@@ -278,7 +278,7 @@ class Connection:
         if socket.refused_by is None or self._has_been_open_for_long():
             self._backoff.reset()
         if socket.refused_by is not None:
-            self._role_check.require_check_after_refusal(socket.refused_by)
+            self._role_check.require_check_if_server_was_wrong(socket.refused_by)
             if self._endpoint is not None:
                 self._destination.report_trouble(self._endpoint, socket.refused_by)
 
@@ -300,7 +300,7 @@ class Connection:
         """Returns a socket to the server that is the right one now: another connection's, or one that it opens."""
         assert self._attempt_timeout is not None
         sockets, self._endpoint = self._bind_to_loop(), None
-        endpoint = self._endpoint = await self._destination.find_endpoint(self._leave_server_if_wrong)
+        endpoint = self._endpoint = await self._destination.find_and_follow_endpoint(self._leave_server_if_wrong)
         if not self.sockets_opened and self.trouble is None:
             self._first_endpoint = endpoint
         self._attempt_timeout.reschedule(None)  # while another connection opens it, within its own time
@@ -326,24 +326,24 @@ class Connection:
         except BaseException:
             socket.drop(ConnectionLost("the handshake failed"))
             raise
-        sockets.renew_credentials(endpoint, socket, login)
+        sockets.schedule_renewal_if_credentials_end(endpoint, socket, login)
         return socket
 
     async def _check_server(self, socket: Socket, endpoint: Endpoint) -> None:
         """Raises if the server is not the right one, or if it must accept writes and does not."""
         assert socket.dialect is not None
         self._destination.check_server_role(endpoint, socket.dialect)
-        await self._role_check.check(socket)
+        await self._role_check.check_if_required(socket)
 
     async def _wait_for_credentials(self, endpoint: Endpoint) -> Login:
         """Waits for the provider for as long as the callers wait: its time is not that of the server."""
         if endpoint.credential_provider is None:
-            return await endpoint.credentials()
+            return await endpoint.ask_for_credentials()
         assert self._attempt_timeout is not None
         trouble, self.trouble = self.trouble, AuthenticationFailed("the credential provider has not answered yet")
         self._attempt_timeout.reschedule(None)
         try:
-            login = await endpoint.credentials()
+            login = await endpoint.ask_for_credentials()
         finally:
             self.trouble = trouble
         self._attempt_timeout.reschedule(self.make_deadline(CONNECT_TIMEOUT_S))

@@ -60,7 +60,7 @@ class Connector:
                 url, tls=tls, client_name=self._name_at_server, credential_provider=credential_provider
             )
             if location.kind != SERVER:
-                self._route = self._make_route(location)
+                self._route = self._get_shared_route(location)
             if location.node.tls is not None and (gap := describe_disabled_checks(location.node.tls)):
                 log.warning(
                     "%s: %s, so an attacker on the network can read and change jobs; instead, name the authority that "
@@ -80,7 +80,7 @@ class Connector:
         return str(self._location or self._url)
 
     @property
-    def server(self) -> tuple[str, int | None] | None:
+    def first_host_and_port(self) -> tuple[str, int | None] | None:
         """Host and port, the first if there are several, or a socket's path; None for an embedded server."""
         if self._location is None:
             return None
@@ -96,7 +96,7 @@ class Connector:
             self.make_connection(timeout_s=timeout_s, gets_messages=gets_messages, slot=slot), keys, sinks
         )
 
-    def make_shared_broker(self, keys: Keys, *, timeout_s: float) -> Broker:
+    def make_broker_on_shared_socket(self, keys: Keys, *, timeout_s: float) -> Broker:
         """Returns a broker that shares its socket: with all brokers of this process, event loop, URL and timeout.
 
         None of its calls may block the server's side of it, or change its state.
@@ -136,15 +136,15 @@ class Connector:
     def switch_to_cluster(self, endpoint: Endpoint) -> Route:
         """The server there has said that it is a node of a cluster."""
         if self._route is None:
-            self._route = self._make_route(Location(CLUSTER, replace(endpoint, protocol=3), (endpoint,)))
+            self._route = self._get_shared_route(Location(CLUSTER, replace(endpoint, protocol=3), (endpoint,)))
         return self._route
 
-    def _make_route(self, location: Location) -> Route:
+    def _get_shared_route(self, location: Location) -> Route:
         from .topology.route import get_shared_route  # here: most programs have one server
 
         return get_shared_route(self._key, location)
 
-    async def find_endpoint(self) -> Endpoint:
+    async def find_endpoint_or_join_embedded_server(self) -> Endpoint:
         """Returns where to connect. Called before each attempt: an embedded server may have to be started again."""
         if self._location is not None:
             return self._location.node
@@ -172,7 +172,7 @@ class Connector:
             self._is_down = False
             log.info("%s has reached %s again", self._client_name, self)
 
-    def leave_embedded_server(self) -> None:
+    def leave_embedded_server_and_stop_logging(self) -> None:
         """Leaves an embedded server, and logs no more losses."""
         self._is_left = True
         if self._embedded is not None:

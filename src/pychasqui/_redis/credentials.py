@@ -87,7 +87,7 @@ async def ask_provider(provider: CredentialProvider, address: str | None, printa
     return _read_login(answer, printable_address)
 
 
-async def reauthenticate_before_expiry(
+async def keep_reauthenticating_before_expiry(
     socket: Socket, ask_provider: Callable[[], Awaitable[Login]], lasts_s: float | None
 ) -> None:
     """Sends AUTH with new credentials on a live socket before the last ones end, as long as the provider says when.
@@ -110,11 +110,11 @@ async def reauthenticate_before_expiry(
                 await asyncio.sleep(max((ends_at - loop.time()) / 4, EARLIEST_RENEWAL_S))
         if login is None or (words := login.auth_words()) is None:
             return
-        await _authenticate_again(socket, words)
+        await _authenticate_again_or_drop_socket(socket, words)
         lasts_s = login.lasts_s
 
 
-async def _authenticate_again(socket: Socket, words: list[str]) -> None:
+async def _authenticate_again_or_drop_socket(socket: Socket, words: list[str]) -> None:
     """Sends AUTH on a live socket, and ends the socket unless the reply is OK.
 
     Redis 8 sends no reply if it refuses AUTH behind other commands that it has read at once: each later reply would

@@ -16,34 +16,36 @@ INDEX_KEPT_MS = 7 * 24 * 3600 * 1000  # a job can be found by its id for this lo
 
 
 class DelayedCalls(LeaseCalls):
-    async def promote(self, holder: str, lease_ms: int, batch: int, *, events_max_len: int) -> Promotion:
+    async def promote_batch_if_leader(
+        self, holder: str, lease_ms: int, max_jobs: int, *, events_max_len: int
+    ) -> Promotion:
         """Moves due jobs to the stream: up to `batch` of them, fewer with events, and up to PROMOTE_BYTES.
 
         Sent twice it moves what is due then, each job once.
         """
-        batch = min(batch, PROMOTE_BATCH_WITH_EVENTS) if events_max_len else batch
+        max_jobs = min(max_jobs, PROMOTE_BATCH_WITH_EVENTS) if events_max_len else max_jobs
         keys = (self._keys.delayed, self._keys.stream, self._keys.promoter_lease, self._keys.dead, self._keys.events)
-        arguments = (holder, lease_ms, batch, MAX_LEADER_LEASE_MS, events_max_len, self._keys.prefix, PROMOTE_BYTES)
+        arguments = (holder, lease_ms, max_jobs, MAX_LEADER_LEASE_MS, events_max_len, self._keys.prefix, PROMOTE_BYTES)
         return read_promotion(await self.run_script(scripts.PROMOTE, keys, arguments))
 
     async def release_promoter_lease(self, holder: str) -> None:
         """Ends the promoter's lease, if this holder has it."""
         await self.run_script(scripts.RELEASE_LEADER_LEASE, (self._keys.promoter_lease,), (holder,))
 
-    async def count_delayed(self) -> tuple[int, int]:
+    async def count_delayed_and_overdue_ms(self) -> tuple[int, int]:
         """Returns how many jobs are delayed, and for how many ms the first of them has been due; 0 if it is not."""
         depth, first, now_ms = await asyncio.gather(
             self.call("ZCARD", self._keys.delayed),
             self.call("ZRANGE", self._keys.delayed, 0, 0, "WITHSCORES"),
-            self.now_ms(),
+            self.read_server_time_ms(),
         )
         for _, due_ms in read_members_with_scores(first):
             return read_count(depth), int(min(max(0, now_ms - due_ms), now_ms))  # a score may be infinite
         return read_count(depth), 0
 
-    async def subscribe_to_due(self, on_due: Callable[[float], None]) -> bool:
+    async def subscribe_to_due(self, on_due_in_s: Callable[[float], None]) -> bool:
         """Has `on_due` called with the seconds until the next job is due. False if this connection cannot subscribe."""
-        return await self.subscribe_to_hints(self._keys.due_channel, on_due)
+        return await self.subscribe_to_due_hints(self._keys.due_channel, on_due_in_s)
 
     def publish_due(self, delay_ms: int) -> None:
         """Publishes to the leader that a job is due in `delay_ms`. The message may be lost: the leader also polls."""
@@ -54,7 +56,7 @@ class DelayedCalls(LeaseCalls):
 
         Sent again, it postpones from that time on, and cancels and runs nothing.
         """
-        channel = await self.find_channel(self._keys.due_channel)
+        channel = await self.find_channel_name_at_server(self._keys.due_channel)
         head = (action, delay_ms, self._keys.prefix, INDEX_KEPT_MS, channel, MOVED_BYTES)
         keys = (self._keys.delayed, self._keys.stream)
         each: list[bool] = []

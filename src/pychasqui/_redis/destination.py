@@ -17,7 +17,7 @@ class Destination(Protocol):
     def absence_remedy(self) -> str:
         """What to do if no server listens there."""
 
-    async def find_endpoint(self, on_change: Callable[[], None]) -> Endpoint:
+    async def find_and_follow_endpoint(self, on_change: Callable[[], None]) -> Endpoint:
         """Returns the endpoint to open. `on_change` is called in this loop when it may be another by then."""
 
     def check_server_role(self, endpoint: Endpoint, dialect: Dialect) -> None:
@@ -32,7 +32,7 @@ class Destination(Protocol):
         Returns whether that node may keep its connection. False: nobody leaves by that, so it must be closed.
         """
 
-    def is_current(self, endpoint: Endpoint) -> bool: ...
+    def may_be_right_server(self, endpoint: Endpoint) -> bool: ...
 
     def is_master(self, endpoint: Endpoint) -> bool:
         """Whether the server there is well, as far as is known, although it may not be the right one."""
@@ -40,7 +40,7 @@ class Destination(Protocol):
     def stop_following(self) -> None:
         """The connection is closed."""
 
-    def to_node_of_slot(self, slot: int) -> Destination | None:
+    def to_node_of_slot_unless_here(self, slot: int) -> Destination | None:
         """Returns where the node of another slot is; None if that is here."""
 
     def slot_of_each_master(self) -> list[int]:

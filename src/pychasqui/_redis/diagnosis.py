@@ -11,7 +11,7 @@ from .endpoint import Endpoint
 TIMEOUT_S = 2.0
 
 
-async def find_wrong_protocol(endpoint: Endpoint) -> NotRedis | None:
+async def find_tls_mismatch(endpoint: Endpoint) -> NotRedis | None:
     """Returns an error that says what to change about the URL, if only one of URL and server uses TLS."""
     if endpoint.path:
         return None

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .._core.printable import printable
-from .._wire.lenient import read_int, read_text
+from .._wire.lenient import read_cut_text, read_int
 from ..errors import NotRedis, ServerTooOld
 
 OLDEST = (6, 2)
@@ -37,10 +37,10 @@ def read_dialect(reply: Any) -> Dialect:
         reply = dict(zip(reply[::2], reply[1::2], strict=True))
     if not isinstance(reply, dict) or b"server" not in reply or b"version" not in reply:
         raise NotRedis("the server's reply to HELLO is not that of Redis")
-    server = printable(read_text(reply[b"server"]) or "", 40)
-    version = parse_version(read_text(reply[b"version"]) or "")
+    server = printable(read_cut_text(reply[b"server"]) or "", 40)
+    version = parse_version(read_cut_text(reply[b"version"]) or "")
     refuse_too_old_server(server, version)
-    mode = printable(read_text(reply.get(b"mode")) or "standalone", 40)
+    mode = printable(read_cut_text(reply.get(b"mode")) or "standalone", 40)
     redis = version if server == "redis" else (0,)
     valkey = version if server == "valkey" else (0,)
     return Dialect(

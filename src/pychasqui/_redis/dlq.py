@@ -10,10 +10,10 @@ from . import scripts
 from .calls import RedisCalls
 from .command_replies import read_newest_id
 from .keys import Keys
-from .replies import Entry, methods_raise_reply_error, read_count, read_moved_count, read_range
+from .replies import Entry, coroutine_methods_raise_reply_error, read_count, read_moved_count, read_range
 
 
-@methods_raise_reply_error
+@coroutine_methods_raise_reply_error
 class DlqBroker:
     """The conversation about one queue's dead letters, over a broker's connection."""
 

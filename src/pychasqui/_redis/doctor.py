@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from .._core.defaults import GROUP
-from .._wire.lenient import read_int, read_text
+from .._wire.lenient import read_cut_text, read_int
 from ..errors import ReplyError
 from .broker import Broker
-from .command_replies import ConsumerState, decode_info_text, read_consumer_states, read_last_delivered_ids
+from .command_replies import ConsumerState, decode_info_text, read_consumer_states, read_last_delivered_id_by_group
 from .error_actions import ErrorAction, action_for
 from .keys import Keys
-from .replies import methods_raise_reply_error, read_count
+from .replies import coroutine_methods_raise_reply_error, read_count
 
 INFO_SECTIONS = ("server", "memory", "persistence", "stats", "replication", "clients")
 KEY_TYPES = {
@@ -60,7 +60,7 @@ class ClusterHealth:
     open_slots: list[str]  # half-migrated, each with where it is and where it goes
 
 
-@methods_raise_reply_error
+@coroutine_methods_raise_reply_error
 class DoctorBroker:
     """The questions that `chasqui doctor` asks."""
 
@@ -76,11 +76,11 @@ class DoctorBroker:
         lines = "\n".join(map(decode_info_text, replies)).splitlines()
         return {name: value.strip() for name, _, value in (line.partition(":") for line in lines) if value}
 
-    def server(self) -> str:
-        return self._broker.server
+    def server_name_and_version(self) -> str:
+        return self._broker.server_name_and_version
 
-    def known_vulnerability(self) -> str:
-        return self._broker.known_vulnerability()
+    def describe_known_vulnerability(self) -> str:
+        return self._broker.describe_known_vulnerability()
 
     @property
     def is_in_cluster(self) -> bool:
@@ -88,9 +88,9 @@ class DoctorBroker:
         return self._broker.is_in_cluster
 
     @property
-    def has_shards(self) -> bool:
+    def has_shard_channels(self) -> bool:
         """Whether messages go by shard channels there."""
-        return self._broker.has_shards
+        return self._broker.has_shard_channels
 
     def capabilities(self) -> dict[str, bool]:
         return self._broker.capabilities()
@@ -115,7 +115,7 @@ class DoctorBroker:
             slots=read_int(fields.get("cluster_slots_assigned")) or 0,
             masters=read_int(fields.get("cluster_size")) or 0,
             nodes=read_int(fields.get("cluster_known_nodes")) or 0,
-            open_slots=sorted({slot for text in listed for slot in _find_migrating_slots(text)}),
+            open_slots=sorted({slot for text in listed for slot in _describe_migrating_slots(text)}),
         )
 
     async def compare_clocks(self) -> ClockReading:
@@ -123,7 +123,7 @@ class DoctorBroker:
         best = ClockReading(0.0, float("inf"))
         for _ in range(5):
             before = time.time() * 1000
-            server_ms = await self._broker.now_ms()
+            server_ms = await self._broker.read_server_time_ms()
             after = time.time() * 1000
             reading = ClockReading(server_ms + 0.5 - (before + after) / 2, (after - before) / 2 + 0.5)
             best = min(best, reading, key=lambda one: one.within_ms)
@@ -134,25 +134,27 @@ class DoctorBroker:
         broker = self._broker.for_queue(keys)
         wanted = {getattr(keys, attribute): kind for attribute, kind in KEY_TYPES.items()}
         found = await asyncio.gather(*(broker.call("TYPE", key) for key in wanted))
-        types = {key: read_text(kind) or "" for key, kind in zip(wanted, found, strict=True)}
+        types = {key: read_cut_text(kind) or "" for key, kind in zip(wanted, found, strict=True)}
         wrong = {key: (kind, wanted[key]) for key, kind in types.items() if kind not in ("none", wanted[key])}
         has_stream, has_leases = types[keys.stream] == "stream", types[keys.workers] == "zset"
         leases = await broker.read_leases(GROUP) if has_leases else {}
-        now_ms = await broker.now_ms()
-        groups = read_last_delivered_ids(await broker.call("XINFO", "GROUPS", keys.stream)) if has_stream else {}
+        now_ms = await broker.read_server_time_ms()
+        groups = (
+            read_last_delivered_id_by_group(await broker.call("XINFO", "GROUPS", keys.stream)) if has_stream else {}
+        )
         consumers = await self._read_consumers(broker, keys) if GROUP.encode() in groups else []
         has_dead = types[keys.dead] == "stream"
         dropped = await broker.call("GET", keys.dead_dropped) if has_dead else None
         return QueueHealth(
             wrong_types=wrong,
-            groups=[read_text(name) or "" for name in groups],
+            groups=[read_cut_text(name) or "" for name in groups],
             entries=read_count(await broker.call("XLEN", keys.stream)) if has_stream else 0,
             dead=read_count(await broker.call("XLEN", keys.dead)) if has_dead else 0,
             dead_dropped=int(dropped) if dropped and dropped.isdigit() else 0,
             is_paused=await broker.is_paused(),
             consumers=consumers,
-            leased={read_text(name) or "" for name, end in leases.items() if end >= now_ms},
-            left={read_text(name) or "" for name, end in leases.items() if end < now_ms},
+            leased={read_cut_text(name) or "" for name, end in leases.items() if end >= now_ms},
+            left={read_cut_text(name) or "" for name, end in leases.items() if end < now_ms},
         )
 
     async def _read_consumers(self, broker: Broker, keys: Keys) -> list[ConsumerState]:
@@ -167,7 +169,7 @@ class DoctorBroker:
         await self._broker.close()
 
 
-def _find_migrating_slots(text: str) -> list[str]:
+def _describe_migrating_slots(text: str) -> list[str]:
     """Reads CLUSTER NODES: which slots of the node that was asked are half-migrated. Only it knows."""
     own = next((line.split() for line in text.splitlines() if "myself" in line), [])
     found = []

@@ -52,18 +52,18 @@ class Endpoint:
             return f"unix://{self.path}"
         return f"{'rediss' if self.tls else 'redis'}://{format_address(self.host, self.port)}/{self.db}"
 
-    async def credentials(self) -> Login:
+    async def ask_for_credentials(self) -> Login:
         """Returns name and password for a new connection. Asks the provider each time: passwords are rotated."""
         if self.credential_provider is None:
             return Login(self.username, self.password)
         return await ask_provider(self.credential_provider, None if self.path else self.address, self)
 
-    async def open(self, protocol: Callable[[], P]) -> tuple[asyncio.Transport, P]:
+    async def open(self, make_protocol: Callable[[], P]) -> tuple[asyncio.Transport, P]:
         loop = asyncio.get_running_loop()
         if self.path:
-            return await loop.create_unix_connection(protocol, self.path)
+            return await loop.create_unix_connection(make_protocol, self.path)
         transport, made = await loop.create_connection(
-            protocol,
+            make_protocol,
             self.host,
             self.port,
             ssl=self.tls,

@@ -60,7 +60,7 @@ COMMAND_REFUSED = (
 
 def action_for(error: RedisTrouble) -> ErrorAction:
     if isinstance(error, ReplyError):
-        return _BY_CODE.get(error.code) or (ErrorAction.RETRY if _is_slot_elsewhere(error) else ErrorAction.FATAL)
+        return _BY_CODE.get(error.code) or (ErrorAction.RETRY if _is_slot_moving_or_down(error) else ErrorAction.FATAL)
     if isinstance(error, AuthenticationFailed):
         return ErrorAction.REAUTHENTICATE
     # A timeout closes its connection, so the action is the same as after a loss.
@@ -73,16 +73,16 @@ def is_command_refused(error: ReplyError) -> bool:
     return error.code == "NOPERM" or any(words in text for words in COMMAND_REFUSED)
 
 
-def is_not_executed(error: ReplyError) -> bool:
+def may_send_again_after(error: ReplyError) -> bool:
     """Whether the server refused a call without executing it, because of its state, a slot's or the connection's.
 
     Any such call may be sent again, after a pause or on the next connection. No script of ours writes before it has
     touched every key.
     """
-    return _needs_new_connection(error) or _is_slot_elsewhere(error)
+    return _needs_new_connection(error) or _is_slot_moving_or_down(error)
 
 
-def _is_slot_elsewhere(error: ReplyError) -> bool:
+def _is_slot_moving_or_down(error: ReplyError) -> bool:
     return error.code in SLOT_CODES or any(text in str(error) for text in KEYS_ELSEWHERE)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from .._wire.event import CompletedEvent, Event, join_events, make_write_completed_arguments
+from .._wire.event import CompletedEvent, Event, encode_events_for_scripts, make_write_completed_arguments
 from ..errors import ConnectionLost, RedisTrouble, ReplyError
 from . import scripts
 from .error_actions import ErrorAction, action_for
@@ -34,11 +34,11 @@ class EventBatch:
 EventsOnSend = Callable[[], EventBatch]
 
 
-def send_events(socket: Socket, keys: Keys, batch: EventBatch, deadline: float) -> None:
+def send_or_drop_events(socket: Socket, keys: Keys, batch: EventBatch, deadline: float) -> None:
     """Writes the events in this turn's write, or drops them if the server is slow to take what is written."""
     stream = keys.events
     if batch.others:
-        words = (batch.max_len, *join_events(*batch.others))
+        words = (batch.max_len, *encode_events_for_scripts(*batch.others))
         _send_event_script(
             socket, scripts.WRITE_EVENTS, stream, words, deadline, partial(batch.on_written, len(batch.others))
         )
@@ -67,4 +67,4 @@ def _send_event_script(
             script.mark_unloaded(socket)  # these events are lost, the next ones are not
         on_written(reply if isinstance(reply, RedisTrouble) else None)
 
-    socket.send(script.pack(socket, (stream,), words), deadline, handle_reply)
+    socket.send(script.pack_and_mark_loaded(socket, (stream,), words), deadline, handle_reply)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from .._wire.lenient import read_pairs, read_text
+from .._wire.lenient import read_cut_text, read_first_pairs
 from ..errors import ReplyError
 from .calls import RedisCalls
 from .command_replies import read_newest_id
 from .keys import Keys
-from .replies import Entry, methods_raise_reply_error, read_entries, read_range
+from .replies import Entry, coroutine_methods_raise_reply_error, read_entries_of_one_stream, read_range
 
 
-@methods_raise_reply_error
+@coroutine_methods_raise_reply_error
 class EventsBroker:
     """The conversation about one queue's events, over a connection that a blocked read may hold up."""
 
@@ -30,7 +30,7 @@ class EventsBroker:
             if "no such key" in str(error):
                 return None
             raise
-        return read_text(read_pairs(about).get(b"last-generated-id"))
+        return read_cut_text(read_first_pairs(about).get(b"last-generated-id"))
 
     async def read_newest_events(self, count: int) -> list[Entry]:
         """Returns the newest events, oldest first."""
@@ -40,7 +40,7 @@ class EventsBroker:
     async def read_events(self, after: str, count: int, block_ms: int) -> list[Entry]:
         """Returns the events after that one; waits up to `block_ms` for the first."""
         words = ("XREAD", "COUNT", count, "BLOCK", block_ms, "STREAMS", self._keys.events, after)
-        return read_range(read_entries(await self._calls.call(*words)))  # which checks the ids as well
+        return read_range(read_entries_of_one_stream(await self._calls.call(*words)))  # which checks the ids as well
 
     async def close(self) -> None:
         await self._calls.close()

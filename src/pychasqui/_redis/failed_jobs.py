@@ -7,7 +7,7 @@ import msgspec
 from .._core.outcome import CANCELLED, EXPIRED, FailedRun
 from .._wire.event import (
     Event,
-    join_events,
+    encode_events_for_scripts,
     make_cancelled_event,
     make_dead_event,
     make_expired_event,
@@ -40,7 +40,7 @@ class Rescheduled(msgspec.Struct, gc=False):
         events: tuple[str | int, ...] = ()
         if with_events:
             job = (self.job_id, self.job_name)
-            events = join_events(
+            events = encode_events_for_scripts(
                 *make_failed_run_events(*job, self.run, self.at_ms),
                 make_retry_event(*job, self.run.attempt + 1, self.delay_ms, self.at_ms),
             )
@@ -77,7 +77,7 @@ class Buried(msgspec.Struct, gc=False):
 
     def script_arguments(self, *, with_events: bool) -> tuple[bytes | str | int, ...]:
         """Returns the job as bury.lua takes it."""
-        events = join_events(*self._make_events()) if with_events else ()
+        events = encode_events_for_scripts(*self._make_events()) if with_events else ()
         unique_id = self.job_id if self.may_be_unique and self.job_id is not None else ""
         return (self.entry_id, self.delivery, unique_id, len(self.letter), len(events), *self.letter, *events)
 

@@ -54,17 +54,17 @@ class RoleCheck:
     def __init__(self) -> None:
         self._is_required = False
 
-    def require_check_after_refusal(self, refusal: ReplyError) -> None:
+    def require_check_if_server_was_wrong(self, refusal: ReplyError) -> None:
         """A server has refused a call because it is the wrong one. MOVED is about one slot of a master."""
         if refusal.code != "MOVED" and action_for(refusal) is ErrorAction.RECONNECT:
             self._is_required = True
 
-    async def check(self, socket: Socket) -> None:
+    async def check_if_required(self, socket: Socket) -> None:
         if self._is_required:
-            await _check_accepts_writes(socket)
+            await _check_is_ready_master(socket)
 
 
-async def _check_accepts_writes(socket: Socket) -> None:
+async def _check_is_ready_master(socket: Socket) -> None:
     """Raises if the server refuses writes because it is the wrong one, as a replica does."""
     assert socket.dialect is not None
     if not socket.dialect.is_master:

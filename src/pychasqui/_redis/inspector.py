@@ -10,15 +10,15 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from .._core.limits import MOVED_BYTES
-from .._wire.entry import read_entry_id_of_unique
-from .._wire.lenient import read_entry_id, read_ms, read_text
+from .._wire.entry import read_entry_id_in_uniqueness_key
+from .._wire.lenient import read_cut_text, read_entry_id, read_time_ms_or_zero
 from ..errors import ReplyError
 from . import scripts
 from .broker import Broker
 from .command_replies import (
     PendingEntry,
     read_idle_ms_by_consumer,
-    read_last_delivered_ids,
+    read_last_delivered_id_by_group,
     read_members_with_scores,
     read_pending_count,
     read_pending_entries,
@@ -28,7 +28,7 @@ from .command_replies import (
 )
 from .error_actions import ErrorAction, action_for
 from .keys import Keys
-from .replies import Entry, methods_raise_reply_error, read_count, read_range
+from .replies import Entry, coroutine_methods_raise_reply_error, read_count, read_range
 
 PURGED_A_CALL = 500
 KEYS_A_CALL = 500
@@ -57,7 +57,7 @@ class Pending(NamedTuple):
     deliveries: int
 
 
-@methods_raise_reply_error
+@coroutine_methods_raise_reply_error
 class InspectorBroker:
     """The conversation about one queue and one group of its consumers, over a broker's connection."""
 
@@ -72,7 +72,7 @@ class InspectorBroker:
         # In one write, because they are sent in one turn of the loop.
         stream, active, delayed, dead, repeat, paused = await asyncio.gather(
             self._call("XLEN", keys.stream),
-            self.pending_count(),
+            self.count_pending_if_group_exists(),
             self._call("ZCARD", keys.delayed),
             self._call("XLEN", keys.dead),
             self._call("ZCARD", keys.repeat),
@@ -82,7 +82,7 @@ class InspectorBroker:
         waiting = max(0, read_count(stream) - held)
         return Counts(waiting, held, read_count(delayed), read_count(dead), read_count(repeat) + read_count(paused))
 
-    async def pending_count(self) -> int | None:
+    async def count_pending_if_group_exists(self) -> int | None:
         """Returns how many entries workers hold; None if the consumer group does not exist."""
         summary = await self._call_or_none_without_group("XPENDING", self._keys.stream, self._group)
         return read_pending_count(summary) if summary else None
@@ -147,54 +147,54 @@ class InspectorBroker:
         due = None if member is None else read_score(await self._call("ZSCORE", self._keys.delayed, member))
         return None if member is None or due is None else (member, due)
 
-    async def find_unique_entry(self, job_id: str) -> Entry | None:
+    async def find_entry_by_uniqueness_key(self, job_id: str) -> Entry | None:
         """Returns the entry of a job that is the only one of its id, from its uniqueness key."""
         (value,) = read_stored_bytes_list(await self._call("MGET", self._keys.unique(job_id)), 1)
-        entry_id = None if value is None else read_entry_id_of_unique(value)
+        entry_id = None if value is None else read_entry_id_in_uniqueness_key(value)
         if entry_id is None:
             return None
         found = read_range(await self._call("XRANGE", self._keys.stream, entry_id, entry_id))
         return found[0] if found else None
 
-    async def find_pending(self, entry_id: bytes) -> Pending | None:
+    async def find_holder_of_entry(self, entry_id: bytes) -> Pending | None:
         held = await self._call_or_none_without_group("XPENDING", self._keys.stream, self._group, entry_id, entry_id, 1)
         return _to_pending(read_pending_entries(held)[0], None) if held else None
 
-    async def find_oldest_entry(self) -> tuple[bytes, int] | None:
+    async def find_oldest_entry_id_and_server_time(self) -> tuple[bytes, int] | None:
         """Returns the oldest entry that is not done, and the server's time in ms."""
         reply, now_ms = await asyncio.gather(
-            self._call("XRANGE", self._keys.stream, "-", "+", "COUNT", 1), self._broker.now_ms()
+            self._call("XRANGE", self._keys.stream, "-", "+", "COUNT", 1), self._broker.read_server_time_ms()
         )
         first = read_range(reply)
         return (first[0][0], now_ms) if first else None
 
-    async def read_worker_records(self) -> list[tuple[str, bytes]]:
+    async def read_records_of_living_workers(self) -> list[tuple[str, bytes]]:
         """Returns the names of those workers whose lease is not over, and what each says of itself."""
-        groups = [name.decode("utf-8", "replace") for name in await self._read_last_delivered_ids()]
+        groups = [name.decode("utf-8", "replace") for name in await self._read_last_delivered_id_by_group()]
         leases = await asyncio.gather(*map(self._broker.read_leases, {self._group, *groups[:MAX_GROUPS]}))
-        now_ms = await self._broker.now_ms()
+        now_ms = await self._broker.read_server_time_ms()
         names = {name for of_group in leases for name, lease in of_group.items() if lease >= now_ms}
-        alive = [read_text(name) or "" for name in sorted(names)][:MAX_WORKERS]
+        alive = [read_cut_text(name) or "" for name in sorted(names)][:MAX_WORKERS]
         if not alive:
             return []
         records = read_stored_bytes_list(await self._call("MGET", *map(self._keys.worker, alive)), len(alive))
         return [(name, record) for name, record in zip(alive, records, strict=True) if record is not None]
 
-    async def count_living_workers(self) -> int:
+    async def count_living_consumers_of_group(self) -> int:
         """Returns how many consumers live: they have a lease or, if they are official ones, have read lately."""
         leases, now_ms, consumers = await asyncio.gather(
             self._broker.read_leases(self._group),
-            self._broker.now_ms(),
+            self._broker.read_server_time_ms(),
             self._call_or_none_without_group("XINFO", "CONSUMERS", self._keys.stream, self._group),
         )
         alive = sum(lease >= now_ms for lease in leases.values())
         seen = read_idle_ms_by_consumer(consumers or [])
         return alive + sum(name not in leases and idle_ms < READ_LATELY_MS for name, idle_ms in seen.items())
 
-    async def next_fires(self, count: int) -> list[tuple[str, int]]:
+    async def read_repeatables_that_fire_next(self, count: int) -> list[tuple[str, int]]:
         """Returns the repeatables that fire next, each with its key and its time, by one command."""
         fires = read_members_with_scores(await self._call("ZRANGE", self._keys.repeat, 0, count - 1, "WITHSCORES"))
-        return [(read_text(key) or "", read_ms(score)) for key, score in fires]
+        return [(read_cut_text(key) or "", read_time_ms_or_zero(score)) for key, score in fires]
 
     # Pausing and purging --------------------------------------------------------------------------------------------
 
@@ -243,7 +243,7 @@ class InspectorBroker:
             removed += some
         return removed
 
-    async def remove_all_keys(self) -> int:
+    async def remove_all_keys_but_keep_groups(self) -> int:
         """Removes every key of the queue, found by its prefix. Groups with consumers stay, with nothing to read."""
         cursor, removed = (
             b"0",
@@ -259,11 +259,11 @@ class InspectorBroker:
                 return removed
 
     async def _read_last_delivered_id(self) -> str:
-        return (await self._read_last_delivered_ids()).get(self._group.encode(), b"0-0").decode()
+        return (await self._read_last_delivered_id_by_group()).get(self._group.encode(), b"0-0").decode()
 
-    async def _read_last_delivered_ids(self) -> dict[bytes, bytes]:
+    async def _read_last_delivered_id_by_group(self) -> dict[bytes, bytes]:
         """Returns the last delivered id of each group."""
-        return read_last_delivered_ids(
+        return read_last_delivered_id_by_group(
             await self._call_or_none_without_group("XINFO", "GROUPS", self._keys.stream) or []
         )
 

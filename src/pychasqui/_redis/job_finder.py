@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 
-from .._core.ids import read_time_in_id
+from .._core.ids import read_ulid_time_ms
 from .._wire.entry import read_envelope_and_name
 from .._wire.envelope import decode_envelope
 from .._wire.lenient import read_entry_id
 from ..errors import DecodeError
 from .broker import Broker
 from .keys import Keys
-from .replies import Entry, methods_raise_reply_error, read_range
+from .replies import Entry, coroutine_methods_raise_reply_error, read_range
 
 FIRST_PAGE = 25  # later pages are up to GROWTH times as long as the last one, depending on the size of its entries
 GROWTH = 10  # a bulk of thousands is read in few trips, and a job that was added alone in one short one
@@ -34,7 +34,7 @@ PAGE_BYTES = 512 * 1024  # about how much one call reads
 Match = Callable[[list[Entry]], Entry | None]  # finds the entry of a job on a page
 
 
-@methods_raise_reply_error
+@coroutine_methods_raise_reply_error
 class JobFinderBroker:
     """Reads pieces of a queue's streams: from an id onwards, or from an id back to older entries."""
 
@@ -46,7 +46,7 @@ class JobFinderBroker:
         """Returns the first entries of the stream of jobs from that id on."""
         return await self._read_page(self._keys.stream, start, count, is_back=False)
 
-    async def read_last_entries(self, count: int) -> list[Entry]:
+    async def read_entries_newest_first(self, count: int) -> list[Entry]:
         """Returns the newest entries of the stream of jobs, newest first."""
         return await self._read_page(self._keys.stream, "+", count, is_back=True)
 
@@ -62,12 +62,12 @@ class JobFinderBroker:
         """Pages of the events."""
         return self._read_pages(self._keys.events, start, max_entries, is_back)
 
-    async def find_entry_added_at(self, find_match: Match, added_at_ms: int) -> Entry | None:
+    async def find_entry_added_around(self, find_match: Match, added_at_ms: int) -> Entry | None:
         """Looks for the entry of a job that was made in that millisecond, alone or in a bulk of many thousands.
 
         Reads from about the first such entry on, up to MAX_ENTRIES_BEHIND, and then MAX_ENTRIES_BEFORE before it.
         """
-        start = await self._bisect_entry_id(added_at_ms)
+        start = await self._estimate_first_entry_id_added_at(added_at_ms)
         async for page in self.read_entry_pages(start, MAX_ENTRIES_BEHIND):
             if (entry := find_match(page)) is not None:
                 return entry
@@ -77,7 +77,7 @@ class JobFinderBroker:
             self.read_entry_pages(f"({start}", MAX_ENTRIES_BEFORE, is_back=True), find_match
         )
 
-    async def _bisect_entry_id(self, added_at_ms: int) -> str:
+    async def _estimate_first_entry_id_added_at(self, added_at_ms: int) -> str:
         """Returns about the first entry id whose job was not made before that time.
 
         Jobs are made by the clocks of the processes that add them, and large bulks some seconds before they arrive, so
@@ -86,7 +86,7 @@ class JobFinderBroker:
         """
         places = [_id_to_number(max(1, added_at_ms + offset_ms), 0) for offset_ms in FIRST_PROBE_OFFSETS_MS]
         newest, (low, high) = await asyncio.gather(
-            self.read_last_entries(1), self._narrow_by_probes(added_at_ms, 0, None, places)
+            self.read_entries_newest_first(1), self._narrow_by_probes(added_at_ms, 0, None, places)
         )
         if high is None:
             high = _id_to_number(*read_entry_id(newest[0][0])) if newest else low
@@ -165,5 +165,5 @@ def _read_added_at_ms(entry: Entry) -> int:
         envelope = decode_envelope(read_envelope_and_name(entry)[0])
     except DecodeError:
         return 0
-    id_time_ms = read_time_in_id(envelope.id)  # more exact than created_at_ms, which all jobs of a bulk share
+    id_time_ms = read_ulid_time_ms(envelope.id)  # more exact than created_at_ms, which all jobs of a bulk share
     return envelope.created_at_ms if id_time_ms is None else id_time_ms

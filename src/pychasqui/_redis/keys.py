@@ -39,7 +39,7 @@ class Keys:
         self.scheduler_lease = f"{self.prefix}:scheduler:lock"
 
     @property
-    def queue(self) -> str:
+    def queue_name(self) -> str:
         """The name of the queue."""
         return self.prefix[len("{chasqui:") : -1]
 

@@ -10,19 +10,19 @@ from .._wire.entry import entry_sort_key
 from . import scripts
 from .calls import RedisCalls
 from .command_replies import read_members_with_scores, read_stored_bytes, read_time_ms
-from .replies import OtherClaim, RenewalResult, read_count, read_ids, read_other_claim, read_renewal_result
+from .replies import OtherClaim, RenewalResult, read_bytes_list, read_count, read_other_claim, read_renewal_result
 
 WORKERS_KEPT_MS = 7 * 24 * 3600 * 1000  # the set of leases outlives the last worker, so that its entries are found
 FAR_LEASES_A_CALL = 100
 ENDED_A_CALL = 2000
 CLAIMED_A_CALL = 500
 HELD_PAGES = 200  # of 500 entries; no worker holds more
-COMPLETE, MUST_CLAIM = 1, 2  # what rebuild_group returns of a group; else it must be called again
+COMPLETE, MUST_CLAIM = 1, 2  # what REBUILD_GROUP returns of a group; else it must be called again
 RELEASED_IDLE_MS = 24 * 3600 * 1000  # idle enough for every official consumer's claim_min_idle_ms
 
 
 class LeaseCalls(RedisCalls):
-    async def now_ms(self) -> int:
+    async def read_server_time_ms(self) -> int:
         """Returns the time of the server's clock, the only one that leases are judged by."""
         return read_time_ms(await self.call("TIME"))
 
@@ -38,7 +38,7 @@ class LeaseCalls(RedisCalls):
     ) -> RenewalResult:
         """Renews this worker's lease and its hold on entries, each with its delivery, and writes its record, if any.
 
-        While the group is missing or not complete this call fails, and rebuild_group() renews the lease.
+        While the group is missing or not complete this call fails, and report_held_to_rebuild_group() renews the lease.
         """
         keys = (
             self._keys.stream,
@@ -52,14 +52,16 @@ class LeaseCalls(RedisCalls):
         arguments = (word for entry in held for word in entry)
         return read_renewal_result(await self.run_script(scripts.RENEW_WORKER_LEASE, keys, (*head, *arguments)))
 
-    async def renew_lease_of_other(self, group: str, consumer: str, lease_ms: int, min_left_ms: int) -> bool:
+    async def renew_lease_of_other_if_ending(
+        self, group: str, consumer: str, lease_ms: int, renew_below_ms: int
+    ) -> bool:
         """Renews the lease of another worker that lives, and its hold on entries, if less than `min_left_ms` is left.
 
         Returns whether it was renewed: not if that worker does so itself, has left or has no lease yet. Fails as
         renew_worker_lease().
         """
         keys = (self._keys.stream, self._keys.workers_of(group), self._keys.group_reports(group))
-        words = (group, consumer, lease_ms, min_left_ms, WORKERS_KEPT_MS)
+        words = (group, consumer, lease_ms, renew_below_ms, WORKERS_KEPT_MS)
         after: bytes | None = b""
         for page in range(HELD_PAGES):
             after = read_stored_bytes(await self.run_script(scripts.HOLD_LEASE, keys, (*words, after or b"")))
@@ -67,7 +69,9 @@ class LeaseCalls(RedisCalls):
                 return page > 0 or after is not None
         return True
 
-    async def rebuild_group(self, group: str, consumer: str, lease_ms: int, held: list[tuple[bytes, int]]) -> bool:
+    async def report_held_to_rebuild_group(
+        self, group: str, consumer: str, lease_ms: int, held: list[tuple[bytes, int]]
+    ) -> bool:
         """Reports what this worker holds; returns whether the group is there, and complete.
 
         If it is missing, the script makes it as soon as every living worker has reported. Then each of them claims what
@@ -103,7 +107,7 @@ class LeaseCalls(RedisCalls):
         words = ("-inf", f"({now_ms}", "WITHSCORES", "LIMIT", 0, ENDED_A_CALL)
         return dict(read_members_with_scores(await self.call("ZRANGEBYSCORE", self._keys.workers_of(group), *words)))
 
-    async def claim_name(
+    async def try_to_claim_name(
         self, group: str, consumer: str, token: str, lease_ms: int, *, is_confirmation: bool = False
     ) -> OtherClaim:
         """Claims the name of a worker that starts, or confirms the claim behind the first renewal of its lease.
@@ -119,11 +123,11 @@ class LeaseCalls(RedisCalls):
 
         Somebody else has written them, and whatever waits for their end would wait for as long as they please.
         """
-        workers, now_ms = self._keys.workers_of(group), await self.now_ms()
+        workers, now_ms = self._keys.workers_of(group), await self.read_server_time_ms()
         far = await self.call(
             "ZRANGEBYSCORE", workers, f"({now_ms + MAX_WORKER_LEASE_MS}", "+inf", "LIMIT", 0, FAR_LEASES_A_CALL
         )
-        names = read_ids(far)
+        names = read_bytes_list(far)
         for name in names:
             await self.call("ZADD", workers, "XX", "LT", now_ms + lease_ms, name)
         return names

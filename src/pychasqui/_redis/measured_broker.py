@@ -56,9 +56,9 @@ class MeasuredBroker(Broker):
         with self._record_call_time("bury"):
             return await super().bury(*arguments, **options)
 
-    async def promote(self, *arguments: Any, **options: Any) -> Promotion:
+    async def promote_batch_if_leader(self, *arguments: Any, **options: Any) -> Promotion:
         with self._record_call_time("promote"):
-            return await super().promote(*arguments, **options)
+            return await super().promote_batch_if_leader(*arguments, **options)
 
     @contextmanager
     def _record_call_time(self, command: str) -> Iterator[None]:

@@ -34,7 +34,7 @@ class PendingCalls(LeaseCalls):
         )
         return [(entry.entry_id, entry.deliveries) for entry in read_pending_entries(page)]
 
-    async def take_over(
+    async def take_over_if_lease_is_same(
         self,
         group: str,
         consumer: str,
@@ -50,7 +50,7 @@ class PendingCalls(LeaseCalls):
         reply = await self.run_script(scripts.TAKE_OVER, keys, arguments)
         return None if reply is None else read_claimed_entries(reply)
 
-    async def claim_idle(
+    async def claim_idle_without_lease(
         self, group: str, consumer: str, min_idle_ms: int, count: int, bounds: ByteBounds
     ) -> list[ClaimedEntry]:
         """Claims entries that lie idle with consumers without a lease."""
@@ -59,7 +59,7 @@ class PendingCalls(LeaseCalls):
             await self.run_script(scripts.CLAIM_IDLE, keys, (group, consumer, min_idle_ms, count, *bounds))
         )
 
-    async def count_delivery(self, group: str, consumer: str, entries: list[tuple[bytes, int]]) -> None:
+    async def increment_delivery_counts(self, group: str, consumer: str, entries: list[tuple[bytes, int]]) -> None:
         """Counts one more delivery of entries of this consumer, each with the delivery that was seen."""
         arguments = (word for entry in entries for word in entry)
         await self.run_script(scripts.COUNT_DELIVERY, (self._keys.stream,), (group, consumer, *arguments))

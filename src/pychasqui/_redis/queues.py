@@ -15,14 +15,14 @@ from typing import NamedTuple
 from .._core.checks import is_queue_name
 from .._core.defaults import GROUP
 from .._core.limits import MAX_REGISTERED
-from .._wire.lenient import read_text
+from .._wire.lenient import read_cut_text
 from ..errors import ReplyError
 from .broker import Broker
 from .calls import RedisCalls
 from .command_replies import read_members_with_scores, read_scan_page
 from .inspector import InspectorBroker
 from .keys import REGISTRY, Keys
-from .replies import methods_raise_reply_error, read_count, read_ids, read_range
+from .replies import coroutine_methods_raise_reply_error, read_bytes_list, read_count, read_range
 
 # The keys that a queue has if it has any job: stream, delayed, dlq, repeat. Results and the like do not match, of which
 # there may be millions.
@@ -51,7 +51,7 @@ class OfficialFacts:
     repeatable_count: int
 
 
-@methods_raise_reply_error
+@coroutine_methods_raise_reply_error
 class QueuesBroker:
     """Finds the queues of a server by their registry and by SCAN, and asks about each."""
 
@@ -64,7 +64,7 @@ class QueuesBroker:
         The registry alone is not enough: official processes write none, and some users may not. A user who may not look
         through all keys gets the names of the registry.
         """
-        known = await self._read_registered_names()
+        known = await self._try_to_read_registered_names()
         try:
             found = await self._scan_for_queue_names(within_s)
         except ReplyError as error:
@@ -74,13 +74,13 @@ class QueuesBroker:
         others = await self._filter_existing_names(known - set(found.names))
         return FoundNames(sorted({*found.names, *others}), found.is_complete)
 
-    async def _read_registered_names(self) -> set[str]:
+    async def _try_to_read_registered_names(self) -> set[str]:
         """Returns the names in the registry; those before a refusal, so none if this user may not read it."""
         names = set[str]()
         for start in range(0, MAX_REGISTERED, NAMES_A_CALL):
             try:
                 calls = self._broker.for_node_of_key(REGISTRY)
-                page = read_ids(await calls.call("ZRANGE", REGISTRY, start, start + NAMES_A_CALL - 1, "REV"))
+                page = read_bytes_list(await calls.call("ZRANGE", REGISTRY, start, start + NAMES_A_CALL - 1, "REV"))
             except ReplyError:
                 return names
             names.update(_filter_valid_names(page))
@@ -112,8 +112,8 @@ class QueuesBroker:
         names = {name for each in found for name in each.names}
         return FoundNames(sorted(names), all(each.is_complete for each in found))
 
-    async def now_ms(self) -> int:
-        return await self._broker.now_ms()
+    async def read_server_time_ms(self) -> int:
+        return await self._broker.read_server_time_ms()
 
     async def official_facts(self, queue: str, group: str) -> OfficialFacts:
         """Asks for the facts in one write, as the official command does."""
@@ -121,12 +121,12 @@ class QueuesBroker:
         broker = self._broker.for_queue(keys)
         stream, pending, dead, delayed, first, repeat, now_ms = await asyncio.gather(
             broker.call("XLEN", keys.stream),
-            InspectorBroker(broker, keys, group).pending_count(),
+            InspectorBroker(broker, keys, group).count_pending_if_group_exists(),
             broker.call("XLEN", keys.dead),
             broker.call("ZCARD", keys.delayed),
             broker.call("ZRANGE", keys.delayed, 0, 0, "WITHSCORES"),
             broker.call("ZCARD", keys.repeat),
-            broker.now_ms(),
+            broker.read_server_time_ms(),
         )
         due = read_members_with_scores(first)
         return OfficialFacts(
@@ -138,16 +138,16 @@ class QueuesBroker:
             repeatable_count=read_count(repeat),
         )
 
-    async def count_completed_since(self, queue: str, since_ms: int, count: int) -> tuple[int, int | None]:
+    async def count_completed_since(self, queue: str, since_ms: int, max_events_read: int) -> tuple[int, int | None]:
         """Counts the events completed among the newest `count` events since then.
 
         And returns the time of the oldest of them; None if there are fewer, so that all were read.
         """
         keys = Keys(queue)
         calls = self._broker.for_queue(keys)
-        newest = read_range(await calls.call("XREVRANGE", keys.events, "+", max(0, since_ms), "COUNT", count))
+        newest = read_range(await calls.call("XREVRANGE", keys.events, "+", max(0, since_ms), "COUNT", max_events_read))
         completed = sum(b"completed" in (entry[1] or ())[:2] for entry in newest)
-        oldest_ms = int(newest[-1][0].partition(b"-")[0]) if len(newest) == count else None
+        oldest_ms = int(newest[-1][0].partition(b"-")[0]) if len(newest) == max_events_read else None
         return completed, oldest_ms
 
     def make_inspector(self, queue: str) -> InspectorBroker:
@@ -171,5 +171,5 @@ async def _scan_node_for_names(calls: RedisCalls, give_up_at: float) -> FoundNam
 
 def _filter_valid_names(raw_names: Iterable[bytes]) -> Iterator[str]:
     """Returns the names that a queue can have: other programs may have written the others."""
-    names = (read_text(name) or "" for name in raw_names)
+    names = (read_cut_text(name) or "" for name in raw_names)
     return filter(is_queue_name, names)

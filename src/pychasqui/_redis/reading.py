@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator
 from typing import Any, NamedTuple
 
 from ..errors import ChasquiError
-from .replies import Entry, read_entries
+from .replies import Entry, read_entries_of_one_stream
 from .socket import Socket
 
 
@@ -41,7 +41,7 @@ class ReadInFlight:
             return
         self.reply_bytes = self._socket.arriving_bytes
         try:
-            entries = read_entries(reply)
+            entries = read_entries_of_one_stream(reply)
             self.was_small = len(entries) < self._request.small
             if entries and self.was_small:
                 # hot: a turn of the loop before the task that awaits them is awake

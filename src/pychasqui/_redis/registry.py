@@ -21,13 +21,15 @@ log = logging.getLogger("chasqui.registry")
 
 def make_registration_arguments(keys: Keys) -> tuple[str | int, ...]:
     """Returns the arguments of register_queue.lua."""
-    return REGISTRY, keys.queue, REGISTERED_MS, MAX_REGISTERED
+    return REGISTRY, keys.queue_name, REGISTERED_MS, MAX_REGISTERED
 
 
 def send_registration(socket: Socket, keys: Keys, deadline: float) -> None:
     """Writes the queue's name in this turn's write. No caller waits for it."""
     socket.send(
-        scripts.REGISTER_QUEUE.pack(socket, (), make_registration_arguments(keys)), deadline, log_registration_refusal
+        scripts.REGISTER_QUEUE.pack_and_mark_loaded(socket, (), make_registration_arguments(keys)),
+        deadline,
+        log_registration_refusal,
     )
 
 

@@ -7,13 +7,13 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from .._core.limits import MAX_LEADER_LEASE_MS
-from .._wire.lenient import read_int, read_ms
-from .._wire.repeatable import HASH_FIELDS, encode_override_for_spec, read_override_of_spec
+from .._wire.lenient import read_int, read_time_ms_or_zero
+from .._wire.repeatable import HASH_FIELDS, encode_override_for_spec, read_override_if_for_this_spec
 from ..errors import ReplyError
 from . import scripts
 from .broker import Broker
 from .keys import Keys
-from .replies import OtherLeader, methods_raise_reply_error
+from .replies import OtherLeader, coroutine_methods_raise_reply_error
 
 # A spec holds a payload, which is bounded, a name, and a pattern of some text.
 MAX_SPEC_BYTES = 2 * 1024 * 1024
@@ -71,7 +71,7 @@ class StoredRepeatable(NamedTuple):
     is_paused: bool
 
 
-@methods_raise_reply_error
+@coroutine_methods_raise_reply_error
 class RepeatablesBroker:
     """The conversation about one queue's repeatables, over a broker's connection."""
 
@@ -86,7 +86,7 @@ class RepeatablesBroker:
 
     # Firing ---------------------------------------------------------------------------------------------------------
 
-    async def list_due(self, holder: str, lease_ms: int, batch: int) -> DueRepeatables:
+    async def take_lease_and_list_due(self, holder: str, lease_ms: int, batch: int) -> DueRepeatables:
         """Renews the leader's lease, and lists the repeatables that are due. Safe to send again."""
         keys = (self._keys.repeat, self._keys.scheduler_lease, self._keys.repeat_paused)
         arguments = (holder, lease_ms, batch, self._keys.prefix, MAX_LEADER_LEASE_MS, MAX_SPEC_BYTES, MAX_SPECS_BYTES)
@@ -94,7 +94,14 @@ class RepeatablesBroker:
         if not leads:
             return DueRepeatables(False, now_ms, next_due_ms, [], OtherLeader.read(rest))
         specs = [
-            DueSpec(key.decode("utf-8", "surrogateescape"), read_ms(score), spec, _read_fire_count(fired), retry, size)
+            DueSpec(
+                key.decode("utf-8", "surrogateescape"),
+                read_time_ms_or_zero(score),
+                spec,
+                _read_fire_count_or_minus_one(fired),
+                retry,
+                size,
+            )
             for key, score, spec, fired, retry, size in rest
         ]
         return DueRepeatables(True, now_ms, next_due_ms, specs)
@@ -110,7 +117,7 @@ class RepeatablesBroker:
         moved = await self._broker.run_script(scripts.FIRE, keys, tuple(arguments))
         return [bool(one) for one in moved]
 
-    async def bury_repeatable(self, due: DueSpec, detail: str, now_ms: int) -> str | None:
+    async def try_to_bury_repeatable(self, due: DueSpec, detail: str, now_ms: int) -> str | None:
         """Moves what cannot be fired to the dead letters; returns why they refuse it, "" if they do not.
 
         Returns None if it stays, because it is not what was listed any more. What is refused is due again later. Sent
@@ -124,16 +131,16 @@ class RepeatablesBroker:
     async def release_scheduler_lease(self, holder: str) -> None:
         await self._broker.run_script(scripts.RELEASE_LEADER_LEASE, (self._keys.scheduler_lease,), (holder,))
 
-    async def subscribe_to_due(self, on_due: Callable[[float], None]) -> bool:
+    async def subscribe_to_due(self, on_due_in_s: Callable[[float], None]) -> bool:
         """Does what Broker.subscribe_to_due() does, for repeatables."""
-        return await self._broker.subscribe_to_hints(self._keys.repeat_channel, on_due)
+        return await self._broker.subscribe_to_due_hints(self._keys.repeat_channel, on_due_in_s)
 
     # Storing --------------------------------------------------------------------------------------------------------
 
-    async def now_ms(self) -> int:
-        return await self._broker.now_ms()
+    async def read_server_time_ms(self) -> int:
+        return await self._broker.read_server_time_ms()
 
-    async def upsert(
+    async def upsert_if_spec_unchanged(
         self, key: str, score: int, spec: bytes, retry: bytes, now_ms: int, *, expected_spec: bytes, keeps_times: bool
     ) -> UpsertedRepeatable | None:
         """Stores it if its present spec is `expected_spec`; else returns None.
@@ -142,22 +149,24 @@ class RepeatablesBroker:
         """
         keys = (self._keys.repeat, self._keys.repeat_paused, self._make_spec_key(key))
         bound = retry and encode_override_for_spec(spec, retry)
-        channel = await self._broker.find_channel(self._keys.repeat_channel)
+        channel = await self._broker.find_channel_name_at_server(self._keys.repeat_channel)
         arguments = (_encode_key(key), score, spec, bound, channel, now_ms, expected_spec, int(keeps_times))
         reply = await self._broker.run_script(scripts.UPSERT_REPEATABLE, keys, arguments)
         if not reply:
             return None
         _, stored_score, fired, is_paused = reply
-        return UpsertedRepeatable(read_ms(stored_score), max(0, _read_fire_count(fired)), bool(is_paused))
+        return UpsertedRepeatable(
+            read_time_ms_or_zero(stored_score), max(0, _read_fire_count_or_minus_one(fired)), bool(is_paused)
+        )
 
     async def remove_pause_or_resume(self, action: str, key: str, score: int = 0, now_ms: int = 0) -> bool:
         """Removes, pauses or resumes it; returns whether there was something to do. Sent again, there is not."""
         keys = (self._keys.repeat, self._keys.repeat_paused, self._make_spec_key(key))
-        channel = await self._broker.find_channel(self._keys.repeat_channel)
+        channel = await self._broker.find_channel_name_at_server(self._keys.repeat_channel)
         arguments = (action, _encode_key(key), score, channel, now_ms)
         return bool(await self._broker.run_script(scripts.MOVE_REPEATABLE, keys, arguments))
 
-    async def list_first(self, limit: int) -> list[StoredRepeatable]:
+    async def list_soonest_then_paused(self, limit: int) -> list[StoredRepeatable]:
         """Returns the repeatables that fire next, then those that are paused."""
         if limit < 1:
             return []
@@ -182,14 +191,21 @@ class RepeatablesBroker:
         spec, fired, retry = await self._call("HMGET", self._make_spec_key(key), *HASH_FIELDS)
         if score is None or spec is None:
             return None
-        override = b"" if retry is None else read_override_of_spec(spec, retry)
-        return StoredRepeatable(key, read_ms(score), spec, max(0, _read_fire_count(fired or b"0")), override, is_paused)
+        override = b"" if retry is None else read_override_if_for_this_spec(spec, retry)
+        return StoredRepeatable(
+            key,
+            read_time_ms_or_zero(score),
+            spec,
+            max(0, _read_fire_count_or_minus_one(fired or b"0")),
+            override,
+            is_paused,
+        )
 
     def _make_spec_key(self, key: str) -> bytes:
         return _encode_key(self._keys.repeat_spec(key))
 
 
-def _read_fire_count(raw: Any) -> int:
+def _read_fire_count_or_minus_one(raw: Any) -> int:
     """Returns how often it has fired; -1 for what is no number."""
     count = read_int(raw, 0, MAX_FIRED)
     return -1 if count is None else count

@@ -39,7 +39,7 @@ def _make_unreadable_error(expected: str, reply: object) -> ReplyError:
     return ReplyError(f"UNREADABLE the server's reply is no {expected}: {reply!r:.100}")
 
 
-def methods_raise_reply_error(broker: type[C]) -> type[C]:
+def coroutine_methods_raise_reply_error(broker: type[C]) -> type[C]:
     """For a broker of which nothing is hot: what one of its methods cannot read in a reply is a ReplyError, too."""
     for name, method in list(vars(broker).items()):
         if iscoroutinefunction(method):
@@ -78,7 +78,7 @@ def _raising_reply_error(method_name: str) -> Iterator[None]:
         raise ReplyError(f"UNREADABLE the server's reply to {method_name}: {error!r:.100}") from error
 
 
-def read_entries(reply: Any) -> list[Entry]:
+def read_entries_of_one_stream(reply: Any) -> list[Entry]:
     """Returns the entries of an XREADGROUP or XREAD on one stream; the reply is None or empty if there are none."""
     if not reply:
         return []
@@ -89,7 +89,7 @@ def read_entries(reply: Any) -> list[Entry]:
             ((_, entries),) = reply
         if type(entries) is list and len(entries) == 1 and len(entry := entries[0]) == 2 and type(entry[1]) is list:
             return entries
-        return as_entries(entries or [])
+        return require_entries(entries or [])
     except UNREADABLE:
         raise _make_unreadable_error("entries", reply) from None
 
@@ -97,13 +97,13 @@ def read_entries(reply: Any) -> list[Entry]:
 @raises_reply_error
 def read_range(reply: Any) -> list[Entry]:
     """Returns the entries of an XRANGE."""
-    entries = as_entries(reply)
+    entries = require_entries(reply)
     for entry_id, _ in entries:
-        as_bytes(entry_id)
+        require_bytes(entry_id)
     return entries
 
 
-def as_entries(entries: Any) -> list[Entry]:
+def require_entries(entries: Any) -> list[Entry]:
     if type(entries) is not list:
         raise TypeError
     for _, fields in entries:  # hot: 15 ns an entry
@@ -130,19 +130,21 @@ class ClaimedEntry(NamedTuple):
 
 @raises_reply_error
 def read_claimed_entries(reply: Any) -> list[ClaimedEntry]:
-    return [_read_claimed_entry(entry_id, fields, deliveries) for entry_id, fields, deliveries in as_list(reply)]
+    return [_read_claimed_entry(entry_id, fields, deliveries) for entry_id, fields, deliveries in require_list(reply)]
 
 
 @raises_reply_error
 def read_new_entries(reply: Any) -> list[ClaimedEntry]:
     """Returns the entries of read.lua: no consumer has had them before."""
-    return [_read_claimed_entry(entry_id, fields, 0) for entry_id, fields in as_list(reply)]
+    return [_read_claimed_entry(entry_id, fields, 0) for entry_id, fields in require_list(reply)]
 
 
 def _read_claimed_entry(entry_id: Any, fields: Any, deliveries: Any) -> ClaimedEntry:
     if type(fields) is int:
-        return ClaimedEntry(as_bytes(entry_id), None, as_delivery_count(deliveries), fields)
-    return ClaimedEntry(as_bytes(entry_id), as_list(fields) if fields else None, as_delivery_count(deliveries))
+        return ClaimedEntry(require_bytes(entry_id), None, as_delivery_count(deliveries), fields)
+    return ClaimedEntry(
+        require_bytes(entry_id), require_list(fields) if fields else None, as_delivery_count(deliveries)
+    )
 
 
 class Promotion(NamedTuple):
@@ -166,14 +168,16 @@ class OtherLeader(NamedTuple):
     @staticmethod
     def read(reply: list[Any]) -> OtherLeader:
         name, was_cut, overdue_ms = reply
-        return OtherLeader(as_bytes(name)[:100].decode("utf-8", "backslashreplace"), bool(was_cut), as_int(overdue_ms))
+        return OtherLeader(
+            require_bytes(name)[:100].decode("utf-8", "backslashreplace"), bool(was_cut), require_int(overdue_ms)
+        )
 
 
 @raises_reply_error
 def read_promotion(reply: Any) -> Promotion:
     leads, promoted, set_aside, next_due_ms, *rest = reply
-    counts = (as_int(promoted), as_int(set_aside), as_int(next_due_ms))
-    if not as_int(leads):
+    counts = (require_int(promoted), require_int(set_aside), require_int(next_due_ms))
+    if not require_int(leads):
         return Promotion(False, *counts, OtherLeader.read(rest))
     (refusal,) = rest
     return Promotion(True, *counts, None, as_text(refusal))
@@ -198,9 +202,9 @@ class SettledJobs(NamedTuple):
 @raises_reply_error
 def read_settled_jobs(reply: Any, jobs: int) -> SettledJobs:
     answers, refusal, refused_events = reply
-    if len(as_bytes(answers)) != jobs or answers.strip(b"01xc"):
+    if len(require_bytes(answers)) != jobs or answers.strip(b"01xc"):
         raise ValueError
-    return SettledJobs(answers, as_text(refusal), as_int(refused_events))
+    return SettledJobs(answers, as_text(refusal), require_int(refused_events))
 
 
 class MovedCount(NamedTuple):
@@ -213,7 +217,7 @@ class MovedCount(NamedTuple):
 @raises_reply_error
 def read_moved_count(reply: Any) -> MovedCount:
     count, refusal = reply
-    return MovedCount(as_int(count), as_text(refusal))
+    return MovedCount(require_int(count), as_text(refusal))
 
 
 class ReleasedEntries(NamedTuple):
@@ -226,9 +230,9 @@ class ReleasedEntries(NamedTuple):
 @raises_reply_error
 def read_released_entries(reply: Any) -> ReleasedEntries:
     released, looked_at = reply
-    if as_int(looked_at) < 1:
+    if require_int(looked_at) < 1:
         raise ValueError
-    return ReleasedEntries(as_int(released), looked_at)
+    return ReleasedEntries(require_int(released), looked_at)
 
 
 class FoundFlags(NamedTuple):
@@ -247,12 +251,12 @@ def read_found_flags(reply: Any) -> FoundFlags:
 
 @raises_reply_error
 def read_flags(reply: Any) -> list[bool]:
-    return [bool(as_int(one)) for one in as_list(reply)]
+    return [bool(require_int(one)) for one in require_list(reply)]
 
 
 @raises_reply_error
 def read_count(reply: Any) -> int:
-    return as_int(reply)
+    return require_int(reply)
 
 
 class OtherClaim(NamedTuple):
@@ -264,8 +268,8 @@ class OtherClaim(NamedTuple):
 
 @raises_reply_error
 def read_other_claim(reply: Any) -> OtherClaim:
-    lease, left_ms = as_list(reply)
-    return OtherClaim(as_int(lease), as_int(left_ms))
+    lease, left_ms = require_list(reply)
+    return OtherClaim(require_int(lease), require_int(left_ms))
 
 
 class QueueFlags(NamedTuple):
@@ -286,35 +290,35 @@ class RenewalResult(NamedTuple):
 
 @raises_reply_error
 def read_renewal_result(reply: Any) -> RenewalResult:
-    is_paused, has_cancellations, living, over, lost = as_list(reply)
-    is_known = as_int(is_paused) >= 0 and as_int(has_cancellations) >= 0
+    is_paused, has_cancellations, living, over, lost = require_list(reply)
+    is_known = require_int(is_paused) >= 0 and require_int(has_cancellations) >= 0
     flags = QueueFlags(bool(is_paused), bool(has_cancellations)) if is_known else None
-    return RenewalResult(flags, as_int(living), as_int(over), read_ids(lost))
+    return RenewalResult(flags, require_int(living), require_int(over), read_bytes_list(lost))
 
 
 @raises_reply_error
-def read_ids(reply: Any) -> list[bytes]:
-    return [as_bytes(entry_id) for entry_id in as_list(reply)]
+def read_bytes_list(reply: Any) -> list[bytes]:
+    return [require_bytes(entry_id) for entry_id in require_list(reply)]
 
 
 def as_delivery_count(value: Any) -> int:
     """Returns a number of deliveries. Any client may set it, and the server shows one beyond 2^63 as negative."""
-    return as_int(value) if value >= 0 else 2**63
+    return require_int(value) if value >= 0 else 2**63
 
 
-def as_int(value: Any) -> int:
+def require_int(value: Any) -> int:
     if type(value) is not int:
         raise TypeError
     return value
 
 
-def as_bytes(value: Any) -> bytes:
+def require_bytes(value: Any) -> bytes:
     if type(value) is not bytes:
         raise TypeError
     return value
 
 
-def as_list(value: Any) -> list[Any]:
+def require_list(value: Any) -> list[Any]:
     if type(value) is not list:
         raise TypeError
     return value
@@ -322,4 +326,4 @@ def as_list(value: Any) -> list[Any]:
 
 def as_text(value: Any) -> str:
     """Returns the text of an error."""
-    return as_bytes(value).decode("utf-8", "replace")
+    return require_bytes(value).decode("utf-8", "replace")

@@ -12,7 +12,7 @@ from .._wire.lenient import read_int
 from .calls import RedisCalls
 from .command_replies import read_stored_bytes_list
 from .keys import Keys
-from .replies import methods_raise_reply_error, read_count, read_range
+from .replies import coroutine_methods_raise_reply_error, read_count, read_range
 
 
 class LogLine(NamedTuple):
@@ -22,7 +22,7 @@ class LogLine(NamedTuple):
     text: str
 
 
-@methods_raise_reply_error
+@coroutine_methods_raise_reply_error
 class ResultsBroker:
     """The conversation about one queue's results, over a broker's connection."""
 
@@ -38,7 +38,7 @@ class ResultsBroker:
         """Returns how far a job is; None if nothing is stored, or what is stored is no percentage."""
         return read_int(await self._call("GET", self._keys.progress(job_id)), 0, 100)
 
-    async def remove_stored(self, job_id: str) -> bool:
+    async def remove_result_progress_and_log(self, job_id: str) -> bool:
         """Removes result, progress and log of a job; returns whether there was any."""
         keys = (self._keys.result(job_id), self._keys.progress(job_id), self._keys.log(job_id))
         return bool(read_count(await self._call("DEL", *keys)))

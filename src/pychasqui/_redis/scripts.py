@@ -36,7 +36,7 @@ class Script:
 
         return sha1(self.text, usedforsecurity=False).hexdigest().encode()
 
-    def pack(self, socket: Socket, keys: tuple[str | bytes, ...], arguments: tuple[Any, ...]) -> bytes:
+    def pack_and_mark_loaded(self, socket: Socket, keys: tuple[str | bytes, ...], arguments: tuple[Any, ...]) -> bytes:
         packed: bytes
         if self.hash in socket.scripts:
             packed = hiredis.pack_command((b"EVALSHA", self.hash, len(keys), *keys, *arguments))
@@ -55,7 +55,7 @@ def include_library_files(text: bytes) -> bytes:
     return _INCLUDE.sub(lambda line: _read_lua_file(line[1].decode()), text)
 
 
-def load_all_scripts() -> None:
+def read_and_hash_all_scripts() -> None:
     """Reads and hashes every script now."""
     for value in globals().values():
         if isinstance(value, Script):

@@ -36,7 +36,7 @@ class ServerSession:
     async def close(self) -> None:
         """Closes the connection. Safe twice."""
         await self._server.close()
-        self._connector.leave_embedded_server()
+        self._connector.leave_embedded_server_and_stop_logging()
 
     async def __aenter__(self) -> Self:
         return self

@@ -16,13 +16,14 @@ from contextlib import contextmanager
 from weakref import WeakSet, WeakValueDictionary
 
 from ..errors import ChasquiError
-from .credentials import Login, reauthenticate_before_expiry
+from .credentials import Login, keep_reauthenticating_before_expiry
 from .endpoint import Endpoint
 from .socket import Socket
 
 
 class SharedSockets:
-    """opening_lock() -> find_open_socket(), or a socket that the caller opens -> add_user() -> remove_user()."""
+    """opening_lock() -> find_open_socket(), or a socket that the caller opens -> add_user() ->
+    remove_user_and_close_if_last()."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop  # kept: the number of a loop that lives belongs to no other
@@ -60,13 +61,13 @@ class SharedSockets:
         for address in [address for address, one in self._sockets.items() if one is socket]:
             del self._sockets[address]
 
-    def renew_credentials(self, endpoint: Endpoint, socket: Socket, login: Login) -> None:
+    def schedule_renewal_if_credentials_end(self, endpoint: Endpoint, socket: Socket, login: Login) -> None:
         """Has the socket log in again before its credentials end, if it is known when they do."""
         if login.lasts_s is not None:
-            renewal = reauthenticate_before_expiry(socket, endpoint.credentials, login.lasts_s)
+            renewal = keep_reauthenticating_before_expiry(socket, endpoint.ask_for_credentials, login.lasts_s)
             self._renewals[socket] = self._loop.create_task(renewal)
 
-    def remove_user(self, socket: Socket, user: object, close_socket: Callable[[], None]) -> None:
+    def remove_user_and_close_if_last(self, socket: Socket, user: object, close_socket: Callable[[], None]) -> None:
         """Calls `close_socket` if no other connection uses the socket."""
         users = self._users[socket]
         users.discard(user)

@@ -27,7 +27,7 @@ import hiredis
 
 from ..errors import ChasquiError, CommandTimeout, ConnectionLost, NotRedis, ReplyError
 from .dialect import Dialect
-from .error_actions import is_not_executed, should_reconnect_after
+from .error_actions import may_send_again_after, should_reconnect_after
 
 if sys.platform.startswith("linux"):
     import fcntl
@@ -75,7 +75,7 @@ class Socket(asyncio.BufferedProtocol):
         self.refused_by: ReplyError | None = None  # the reply of a server that is the wrong one
         self._loop = loop
         self._record_moved_slot = try_to_record_moved_slot  # has those leave that need the slot; False if they cannot
-        self._parser = hiredis.Reader(protocolError=NotRedis, replyError=self._make_error, notEnoughData=_INCOMPLETE)
+        self._parser = hiredis.Reader(protocolError=NotRedis, replyError=self._read_error, notEnoughData=_INCOMPLETE)
         # hot: one buffer for all reads; a plain Protocol gets new bytes from each, which takes 20 us longer when idle
         self._buffer = memoryview(bytearray(BUFFER_BYTES))
         self._pending: deque[tuple[OnReply, float, bool]] = deque()  # each with its deadline, and whether it is strict
@@ -105,8 +105,8 @@ class Socket(asyncio.BufferedProtocol):
         if deadline < self._alarm_at:
             self._set_deadline_timer(deadline)
 
-    def write(self, packed: bytes) -> None:
-        """Writes a packed command now, behind the commands that this turn has queued; expect() must follow."""
+    def write_without_reply_handler(self, packed: bytes) -> None:
+        """Writes a packed command now, behind the commands that this turn has queued; expect_reply() must follow."""
         # hot: the server starts while the caller does its bookkeeping
         if self.lost is None and self._transport is not None:
             if self._unsent:
@@ -114,7 +114,7 @@ class Socket(asyncio.BufferedProtocol):
             self.writes += 1
             self._transport.write(packed)
 
-    def expect(self, deadline: float, on_reply: OnReply) -> None:
+    def expect_reply(self, deadline: float, on_reply: OnReply) -> None:
         """Registers the callback for the command that was just written.
 
         This deadline is strict: past it on_reply gets CommandTimeout, also if the connection is slow but not dead.
@@ -132,7 +132,7 @@ class Socket(asyncio.BufferedProtocol):
         self.send(packed, deadline, partial(_resolve_future, future))
         return future
 
-    def subscribe(
+    def subscribe_unless_refused(
         self, channel: str, on_message: Callable[[bytes], None], deadline: float, *, is_shard: bool = False
     ) -> bool:
         """Subscribes to a channel; under RESP3 messages come between replies. False if the server has refused it.
@@ -142,20 +142,20 @@ class Socket(asyncio.BufferedProtocol):
         name = channel.encode()
         if name not in self._listeners:
             packed = pack("SSUBSCRIBE", channel) if is_shard else pack("SUBSCRIBE", channel)
-            self.send(packed, deadline, partial(self._on_subscribed, name))
+            self.send(packed, deadline, partial(self._on_subscribe_reply, name))
         self._listeners[name] = on_message
         return name not in self._refused
 
-    def _on_subscribed(self, channel: bytes, reply: Any) -> None:
+    def _on_subscribe_reply(self, channel: bytes, reply: Any) -> None:
         """Gets the confirmation of a subscription, or an error, as for a user without the right to the channel."""
         if not isinstance(reply, ReplyError):
             return
-        if is_not_executed(reply):  # the next call subscribes again
+        if may_send_again_after(reply):  # the next call subscribes again
             self._listeners.pop(channel, None)
         else:
             self._refused.add(channel)
 
-    def _deliver_push_unless_reply(self, push: Any) -> bool:
+    def _is_reply_else_deliver_push(self, push: Any) -> bool:
         """The confirmation of a subscription takes the place of a reply."""
         kind = push[0]
         if kind in (b"message", b"smessage") and push[1] in self._listeners:
@@ -221,7 +221,7 @@ class Socket(asyncio.BufferedProtocol):
         gets, pending = self._parser.gets, self._pending
         try:
             while (reply := gets()) is not _INCOMPLETE:
-                if type(reply) is hiredis.PushNotification and not self._deliver_push_unless_reply(reply):
+                if type(reply) is hiredis.PushNotification and not self._is_reply_else_deliver_push(reply):
                     continue
                 on_reply, _, _ = pending.popleft()
                 on_reply(reply)
@@ -231,7 +231,7 @@ class Socket(asyncio.BufferedProtocol):
         except IndexError:
             self.drop(NotRedis("the server sent a reply without a command"))
 
-    def _make_error(self, message: str) -> ReplyError:
+    def _read_error(self, message: str) -> ReplyError:
         """Makes the error for an error reply. The caller gets it first; then the socket ends, if it must."""
         error = ReplyError(message)
         if should_reconnect_after(error) and self.refused_by is None:
@@ -264,28 +264,28 @@ class Socket(asyncio.BufferedProtocol):
             self._moved = None
             if self._pending:
                 self._set_deadline_timer(deadline)
-        elif self._has_transfer_progressed():
+        elif self._has_progressed_since_last_check():
             self._time_out_strict_calls(now)
             self._set_deadline_timer(now + PROGRESS_PERIOD_S)
         else:
             self.drop(CommandTimeout("the server did not answer in time"))
 
-    def _has_transfer_progressed(self) -> bool:
+    def _has_progressed_since_last_check(self) -> bool:
         """Returns whether bytes have moved since the last check.
 
         At the first check: whether part of a reply has arrived, or a large write is unsent.
         """
-        unsent, before = self._unsent_bytes(), self._moved
+        unsent, before = self._written_bytes_not_yet_received(), self._moved
         self._moved = (self._received, unsent)
         if before is None:
             return self._parser.has_data() or unsent >= LARGE_WRITE_BYTES
         return self._received - before[0] >= MIN_PROGRESS_BYTES or before[1] - unsent >= MIN_PROGRESS_BYTES
 
-    def _unsent_bytes(self) -> int:
+    def _written_bytes_not_yet_received(self) -> int:
         """Bytes that the peer has not received yet: in the transport's buffer and, where known, in the system's."""
         if self._transport is None:
             return 0
-        return self._transport.get_write_buffer_size() + _kernel_send_buffer_bytes(
+        return self._transport.get_write_buffer_size() + _bytes_in_kernel_send_buffer(
             self._transport.get_extra_info("socket")
         )
 
@@ -337,7 +337,7 @@ def _drop_reply(reply: Any) -> None:
     """Is the on_reply of a call that was given up."""
 
 
-def _kernel_send_buffer_bytes(sock: socket.socket | None) -> int:
+def _bytes_in_kernel_send_buffer(sock: socket.socket | None) -> int:
     """Bytes in the system's send buffer. Only Linux reports them; elsewhere they count as sent."""
     if sock is None or not sys.platform.startswith("linux"):
         return 0

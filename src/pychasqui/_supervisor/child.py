@@ -87,7 +87,7 @@ class ChildProcess:
         assert self._exit_code is not None
         return self._exit_code
 
-    def stop(self) -> None:
+    def ask_to_end(self) -> None:
         """Asks it to drain; asked again, it ends at once."""
         self.was_stopped = True
         self._send_signal(signal.SIGTERM)
@@ -103,7 +103,7 @@ class ChildProcess:
 
     async def _read_until_exit(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         assert self._process is not None
-        reading = asyncio.create_task(self._read_messages(reader))
+        reading = asyncio.create_task(self._read_messages_or_kill_process(reader))
         code = await self._process.wait()
         # A handler's own child may hold nothing of ours open, but a message may still be on its way.
         await asyncio.wait({reading}, timeout=0.1)
@@ -114,7 +114,7 @@ class ChildProcess:
         self._on_end(self)
         self._changed.set()
 
-    async def _read_messages(self, reader: asyncio.StreamReader) -> None:
+    async def _read_messages_or_kill_process(self, reader: asyncio.StreamReader) -> None:
         try:
             while line := await reader.readline():
                 self.last_message_at = clock.monotonic()

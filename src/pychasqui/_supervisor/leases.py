@@ -33,7 +33,7 @@ LOGGED_AGAIN = 3  # leases after the last renewal in a worker's place, the next 
 
 
 class LeaseHolder:
-    """start_renewing() -> renews what the workers do not renew themselves -> end_leases()."""
+    """start_renewing_if_worker_does_not() -> renews what the workers do not renew -> start_ending_leases()."""
 
     def __init__(self) -> None:
         self._brokers: dict[tuple[str, bool], Broker] = {}
@@ -42,16 +42,16 @@ class LeaseHolder:
         self._holding: dict[HeldLease, asyncio.Task[None]] = {}
         self._ending: set[asyncio.Task[None]] = set()
 
-    def start_renewing(self, lease: HeldLease) -> None:
+    def start_renewing_if_worker_does_not(self, lease: HeldLease) -> None:
         if lease not in self._holding:
             self._holding[lease] = asyncio.create_task(self._renew_in_place_of_worker(lease))
 
     def store_credentials(self, credentials: Credentials) -> None:
         self._credentials[credentials.redis_url] = credentials
 
-    def end_leases(self, leases: Sequence[HeldLease], *, was_killed: bool) -> None:
+    def start_ending_leases(self, leases: Sequence[HeldLease], *, has_exited_with_error: bool) -> None:
         """Their process has ended. One that was not killed has closed its connections before."""
-        pauses_s = END_AGAIN_AFTER_S if was_killed else END_AGAIN_AFTER_S[:1]
+        pauses_s = END_AGAIN_AFTER_S if has_exited_with_error else END_AGAIN_AFTER_S[:1]
         for lease in leases:
             if (holding := self._holding.pop(lease, None)) is not None:
                 holding.cancel()
@@ -70,7 +70,7 @@ class LeaseHolder:
         for broker in self._brokers.values():
             await broker.close()
         for connector in self._connectors:
-            connector.leave_embedded_server()
+            connector.leave_embedded_server_and_stop_logging()
 
     async def _renew_in_place_of_worker(self, lease: HeldLease) -> None:
         lease_s, min_left_ms = lease.lease_ms / 1000, int(MIN_LEASE_LEFT_SHARE * lease.lease_ms)
@@ -78,7 +78,7 @@ class LeaseHolder:
         while True:
             await asyncio.sleep(lease_s / LOOKS_A_LEASE)
             try:
-                is_held = await self._get_broker(lease).renew_lease_of_other(
+                is_held = await self._get_broker(lease).renew_lease_of_other_if_ending(
                     lease.group, lease.consumer_id, lease.lease_ms, min_left_ms
                 )
             except RedisTrouble as error:
@@ -99,9 +99,9 @@ class LeaseHolder:
     async def _end_lease(self, lease: HeldLease, pauses_s: Sequence[float]) -> None:
         for pause_s in pauses_s:
             await asyncio.sleep(pause_s)
-            await self._leave_group_with_retries(lease)
+            await self._try_to_leave_group_until_lease_ends(lease)
 
-    async def _leave_group_with_retries(self, lease: HeldLease) -> None:
+    async def _try_to_leave_group_until_lease_ends(self, lease: HeldLease) -> None:
         """Tries again for as long as the lease can last: after that, others take the entries over by themselves."""
         pause = GrowingPause()
         try:
@@ -110,7 +110,7 @@ class LeaseHolder:
                     try:
                         await self._get_broker(lease).leave_group(lease.group, lease.consumer_id)
                     except RedisTrouble:
-                        await asyncio.sleep(pause.next_pause_s())
+                        await asyncio.sleep(pause.lengthen_pause_s())
                     else:
                         return
         except TimeoutError:

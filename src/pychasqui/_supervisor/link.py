@@ -55,14 +55,16 @@ class SupervisorLink:
             self._socket.sendall(encode_message(message))
 
     def start_watching(self) -> None:
-        threading.Thread(target=self._watch_supervisor, name="chasqui supervisor link", daemon=True).start()
+        threading.Thread(
+            target=self._send_alive_until_supervisor_ends, name="chasqui supervisor link", daemon=True
+        ).start()
 
     def call_at_supervisor_end(self, on_end: Callable[[], None], within_s: float) -> None:
         """Has `on_end` called in the thread when the supervisor has ended. A process that still runs `within_s` later
         is ended at once, as is one that has not come to this call."""
         self._end, self._end_within_s = on_end, within_s
 
-    def _watch_supervisor(self) -> None:
+    def _send_alive_until_supervisor_ends(self) -> None:
         while not self._has_supervisor_ended(ALIVE_EVERY_S):
             self.send(Alive())
         shutil.rmtree(self.folder, ignore_errors=True)

@@ -21,10 +21,10 @@ LOOK_EVERY_S = 2.0
 SERVED_FOR_S = 0.5
 
 
-async def fetch_page(path: str, page: str) -> tuple[int, str]:
+async def fetch_page(socket_path: str, page: str) -> tuple[int, str]:
     """Gets a page at a Unix socket: status and body. Raises OSError or TimeoutError."""
     async with asyncio.timeout(ANSWER_WITHIN_S):
-        reader, writer = await asyncio.open_unix_connection(path)
+        reader, writer = await asyncio.open_unix_connection(socket_path)
         try:
             writer.write(f"GET {page} HTTP/1.1\r\n\r\n".encode())
             response = await reader.read()
@@ -56,7 +56,7 @@ class SupervisorPages:
             "/readyz": SharedPage(self._answer_readyz, SERVED_FOR_S),
         }
 
-    async def run(self) -> None:
+    async def keep_fetching_metrics(self) -> None:
         while True:
             await self._fetch_metrics()
             await asyncio.sleep(LOOK_EVERY_S)

@@ -27,10 +27,10 @@ class SupervisorSignals:
     def catch(self) -> None:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._on_stop, number.name)
+            loop.add_signal_handler(number, self._stop_or_hurry_on_second_signal, number.name)
         loop.add_signal_handler(signal.SIGHUP, self._restart_or_stop_on_sighup)
 
-    def _on_stop(self, name: str) -> None:
+    def _stop_or_hurry_on_second_signal(self, name: str) -> None:
         now = clock.monotonic()
         if not self.stop.is_set():
             log.info("%s: the processes end; a second signal ends them at once", name)
@@ -43,7 +43,7 @@ class SupervisorSignals:
     def _restart_or_stop_on_sighup(self) -> None:
         """A terminal that is closed sends the same signal to the programs on it, and expects them to end."""
         if self._had_terminal and not _has_terminal():
-            self._on_stop("SIGHUP of a terminal that is gone")
+            self._stop_or_hurry_on_second_signal("SIGHUP of a terminal that is gone")
         else:
             self.restart_all.set()
 

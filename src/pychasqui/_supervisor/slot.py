@@ -60,7 +60,7 @@ class ProcessSlot:
         """Ends a pause before a restart."""
         self._hurried.set()
 
-    async def replace(self) -> bool:
+    async def replace_or_hurry_restart(self) -> bool:
         """Starts a successor; once that works, the current process drains. False if the successor does not start."""
         async with self._replacing:
             old = self.current
@@ -76,7 +76,7 @@ class ProcessSlot:
                 return False
             self.current = successor
             log.info("process %d works in the place of process %d, which drains", successor.pid, old.pid)
-            old.stop()
+            old.ask_to_end()
             return True
 
     async def _pause_before_restart(self, dead: ChildProcess) -> None:

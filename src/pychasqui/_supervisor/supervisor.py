@@ -25,7 +25,7 @@ from .leases import LeaseHolder
 from .memory import MemoryLimit, read_memory_bytes
 from .messages import Credentials, LeaseTaken, Loaded, Message, Started, WantsSuccessor
 from .pages import SupervisorPages
-from .reload import watch_files
+from .reload import watch_python_files
 from .signals import SupervisorSignals
 from .slot import ProcessSlot
 from .systemd import Systemd
@@ -59,7 +59,8 @@ class ProcessSupervisor:
         self._command = command
         self._options = options
         self._slots = [
-            ProcessSlot(self._start_child, is_over=self._should_leave_slot_empty) for _ in range(options.processes)
+            ProcessSlot(self._start_child_unless_stopped, is_over=self._should_leave_empty_and_stop_if_broken)
+            for _ in range(options.processes)
         ]
         self._children: set[ChildProcess] = set()  # all that run
         self._recycled: set[ChildProcess] = set()  # those that a successor is about to replace
@@ -81,7 +82,7 @@ class ProcessSupervisor:
         self._signals.catch()
         try:
             if self._options.metrics_address is not None:
-                await self._serve_pages(self._options.metrics_address)
+                await self._start_serving_pages(self._options.metrics_address)
             await self._run_until_stopped()
             await self._shut_down()
         finally:
@@ -99,32 +100,38 @@ class ProcessSupervisor:
         # The first process shows whether the program can be loaded; if not, one of them says so and not all.
         first = await self._slots[0].start()
         await first.wait_until(lambda: first.is_loaded or not first.is_running)
-        if not first.is_running and self._should_leave_slot_empty(first):
+        if not first.is_running and self._should_leave_empty_and_stop_if_broken(first):
             return
-        for service in (self._watch_children(), self._replace_all_when_asked(), self._systemd.feed_watchdog()):
-            self._start_task(service)
+        for service in (
+            self._kill_hanging_and_replace_large_children(),
+            self._replace_all_when_asked(),
+            self._systemd.keep_notifying_watchdog(),
+        ):
+            self._start_task_that_must_not_fail(service)
         if self._options.reload_folders:
-            self._start_task(watch_files(self._options.reload_folders, self._handle_changed_files))
-        self._start_task(self._run_slots())
+            self._start_task_that_must_not_fail(
+                watch_python_files(self._options.reload_folders, self._handle_changed_files)
+            )
+        self._start_task_that_must_not_fail(self._run_slots_then_stop())
         await self._signals.stop.wait()
 
-    async def _run_slots(self) -> None:
+    async def _run_slots_then_stop(self) -> None:
         """In a burst all of them end by themselves."""
         await asyncio.gather(*(slot.run() for slot in self._slots))
         self._signals.stop.set()
 
     # Processes ------------------------------------------------------------------------------------------------------
 
-    async def _start_child(self) -> ChildProcess:
+    async def _start_child_unless_stopped(self) -> ChildProcess:
         child = ChildProcess(self._handle_message, self._handle_exit)
         while not await self._try_to_start(child):
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._signals.stop.wait(), START_AGAIN_S)
-                child.stop()
+                child.ask_to_end()
                 return child
         log.info("process %d starts", child.pid)
         if self._signals.stop.is_set():
-            child.stop()
+            child.ask_to_end()
         return child
 
     async def _try_to_start(self, child: ChildProcess) -> bool:
@@ -142,15 +149,15 @@ class ProcessSupervisor:
 
     def _handle_message(self, child: ChildProcess, message: Message) -> None:
         if isinstance(message, Loaded) and message.metrics_address is not None and self._http is None:
-            self._start_task(self._try_to_serve_pages(message.metrics_address))
+            self._start_task_that_must_not_fail(self._try_to_serve_pages(message.metrics_address))
         elif isinstance(message, LeaseTaken):
-            self._leases.start_renewing(message.lease)
+            self._leases.start_renewing_if_worker_does_not(message.lease)
         elif isinstance(message, Started):
             self._has_worked = True
             if self._memory_limit is not None:
-                self._memory_limit.check_limit_at_start(read_memory_bytes(child.pid))
+                self._memory_limit.disable_limit_if_below_start_size(read_memory_bytes(child.pid))
             log.info("process %d works", child.pid)
-            self._start_task(self._notify_systemd_if_all_work())
+            self._start_task_that_must_not_fail(self._notify_systemd_if_all_work())
         elif isinstance(message, Credentials):
             self._leases.store_credentials(message)
         elif isinstance(message, WantsSuccessor):
@@ -160,11 +167,11 @@ class ProcessSupervisor:
         self._children.discard(child)
         self._recycled.discard(child)
         self._pages.add_counts_of_ended_process(child)
-        self._leases.end_leases(child.leases, was_killed=child.exit_code != 0)
+        self._leases.start_ending_leases(child.leases, has_exited_with_error=child.exit_code != 0)
         if child.was_stopped and not child.was_killed:
             log.info("process %d %s", child.pid, describe_exit(child.exit_code or 0))
 
-    def _should_leave_slot_empty(self, ended: ChildProcess) -> bool:
+    def _should_leave_empty_and_stop_if_broken(self, ended: ChildProcess) -> bool:
         code = ended.exit_code or 0
         if self._signals.stop.is_set() or (self._options.is_burst and code == 0):
             return True
@@ -185,15 +192,15 @@ class ProcessSupervisor:
         if child not in self._recycled:
             self._recycled.add(child)
             log.info("process %d is replaced: %s", child.pid, why)
-            self._start_task(self._replace_child(child))
+            self._start_task_that_must_not_fail(self._replace_child_with_retries(child))
 
-    async def _replace_child(self, child: ChildProcess) -> None:
+    async def _replace_child_with_retries(self, child: ChildProcess) -> None:
         for slot in self._slots:
             while slot.current is child and child.is_running and not self._signals.stop.is_set():
-                if not await slot.replace():
+                if not await slot.replace_or_hurry_restart():
                     await asyncio.sleep(RECYCLE_AGAIN_S)
 
-    async def _watch_children(self) -> None:
+    async def _kill_hanging_and_replace_large_children(self) -> None:
         while True:
             await asyncio.sleep(LOOK_EVERY_S)
             for child in list(self._children):
@@ -212,21 +219,23 @@ class ProcessSupervisor:
         limit, child = self._memory_limit, slot.current
         if limit is None or child is None or child.started is None or child in self._recycled:
             return
-        why = limit.decide_replacement(slot, read_memory_bytes(child.pid), clock.monotonic() - child.started_at)
+        why = limit.decide_to_replace_and_say_why(
+            slot, read_memory_bytes(child.pid), clock.monotonic() - child.started_at
+        )
         if why is not None:
             self._request_replacement(child, why)
 
     # Pages ----------------------------------------------------------------------------------------------------------
 
-    async def _serve_pages(self, address: tuple[str, int]) -> None:
+    async def _start_serving_pages(self, address: tuple[str, int]) -> None:
         self._http = HttpServer(*address, self._pages.pages())
         await self._http.start()
-        self._start_task(self._pages.run())
+        self._start_task_that_must_not_fail(self._pages.keep_fetching_metrics())
 
     async def _try_to_serve_pages(self, address: tuple[str, int]) -> None:
         """The program of the workers says where their pages are; jobs run also if that cannot be."""
         try:
-            await self._serve_pages(address)
+            await self._start_serving_pages(address)
         except CannotServe as error:
             log.error("the pages of the workers cannot be served: %s", error)
 
@@ -237,20 +246,20 @@ class ProcessSupervisor:
             await self._signals.restart_all.wait()
             self._signals.restart_all.clear()
             self._systemd.notify_reloading()
-            await self._replace_all()
+            await self._replace_all_until_one_fails()
             self._systemd.notify("READY=1")
 
     def _handle_changed_files(self, files: list[Path]) -> None:
         log.info("%d files have changed, among them %s", len(files), files[0])
         self._signals.restart_all.set()
 
-    async def _replace_all(self) -> None:
+    async def _replace_all_until_one_fails(self) -> None:
         """Replaces the processes one after the other. The old ones stay if a new one does not start."""
         log.info("%d processes are replaced, one after the other", len(self._slots))
         for slot in self._slots:
             if self._signals.stop.is_set():
                 return
-            if not await slot.replace():
+            if not await slot.replace_or_hurry_restart():
                 if self._signals.stop.is_set():
                     return
                 log.error("the processes that have not been replaced go on with the program that they have loaded")
@@ -268,9 +277,9 @@ class ProcessSupervisor:
             pass  # a process that is being started is among the others then
         if self._children:
             log.info("%d processes drain for up to %g s", len(self._children), options.shutdown_timeout_s)
-        if await self._stop_children(options.shutdown_timeout_s + CLEANUP_S, self._signals.hurry):
+        if await self._ask_children_to_end_and_wait(options.shutdown_timeout_s + CLEANUP_S, self._signals.hurry):
             return
-        if self._signals.hurry.is_set() and await self._stop_children(HURRIED_S):
+        if self._signals.hurry.is_set() and await self._ask_children_to_end_and_wait(HURRIED_S):
             return
         for child in list(self._children):
             log.error("process %d has not ended in time and is killed; its jobs run again", child.pid)
@@ -278,10 +287,10 @@ class ProcessSupervisor:
             child.kill()
         await self._wait_for_children()
 
-    async def _stop_children(self, within_s: float, hurried: asyncio.Event | None = None) -> bool:
+    async def _ask_children_to_end_and_wait(self, within_s: float, hurried: asyncio.Event | None = None) -> bool:
         """Asks all processes to end, once more if they have been asked. Whether they do, in time."""
         for child in list(self._children):
-            child.stop()
+            child.ask_to_end()
         waits: set[asyncio.Task[object]] = {asyncio.create_task(self._wait_for_children())}
         if hurried is not None:
             waits.add(asyncio.create_task(hurried.wait()))
@@ -297,7 +306,7 @@ class ProcessSupervisor:
 
     # Tasks ----------------------------------------------------------------------------------------------------------
 
-    def _start_task(self, work: Coroutine[Any, Any, None]) -> None:
+    def _start_task_that_must_not_fail(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._end_supervisor_if_task_failed)

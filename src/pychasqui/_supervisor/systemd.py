@@ -26,7 +26,7 @@ class Systemd:
             sender.settimeout(1.0)
             sender.sendto("\n".join(states).encode(), address)
 
-    async def feed_watchdog(self) -> None:
+    async def keep_notifying_watchdog(self) -> None:
         """Notifies the watchdog again and again that the event loop runs; returns at once if there is none."""
         while self.watchdog_s is not None:
             self.notify("WATCHDOG=1")

@@ -75,19 +75,19 @@ async def run_workers(workers: Sequence[Worker], link: SupervisorLink | None, *,
     """
     systemd = Systemd() if link is None else None
     if link is not None:
-        _close_workers_at_supervisor_end(workers, link)
+        _drain_workers_at_supervisor_end(workers, link)
     running = [asyncio.ensure_future(worker.run(handle_signals=True)) for worker in workers]
     beside: list[asyncio.Future[None]] = []
     try:
         with suppress(Closed):  # a signal came first
-            if all(await asyncio.gather(*(_wait_until_started(worker, link) for worker in workers))):
+            if all(await asyncio.gather(*(_wait_until_started_and_send_lease(worker, link) for worker in workers))):
                 if link is not None:
                     pages = [worker.config.metrics_host for worker in workers if worker.metrics_port is not None]
                     link.send(Started(pages))
-                    beside.append(asyncio.ensure_future(_send_credentials_again(workers, link)))
+                    beside.append(asyncio.ensure_future(_keep_sending_credentials(workers, link)))
                 if systemd is not None:
                     systemd.notify("READY=1")
-                    beside.append(asyncio.ensure_future(systemd.feed_watchdog()))
+                    beside.append(asyncio.ensure_future(systemd.keep_notifying_watchdog()))
                 if until_idle:
                     beside.append(asyncio.ensure_future(_close_workers_when_idle(workers)))
         await asyncio.gather(*running)
@@ -100,7 +100,7 @@ async def run_workers(workers: Sequence[Worker], link: SupervisorLink | None, *,
         await asyncio.gather(*beside, return_exceptions=True)
 
 
-async def _wait_until_started(worker: Worker, link: SupervisorLink | None) -> bool:
+async def _wait_until_started_and_send_lease(worker: Worker, link: SupervisorLink | None) -> bool:
     """Also has the supervisor hold the lease of the worker, which runs jobs while others still start."""
     if not await worker.wait_until_started():
         return False
@@ -116,7 +116,7 @@ async def _close_workers_when_idle(workers: Sequence[Worker]) -> None:
         worker.shutdown()
 
 
-def _close_workers_at_supervisor_end(workers: Sequence[Worker], link: SupervisorLink) -> None:
+def _drain_workers_at_supervisor_end(workers: Sequence[Worker], link: SupervisorLink) -> None:
     """Ends the workers when the supervisor has ended: within a lease, which nothing else would renew if they hang."""
     loop, lease_s = asyncio.get_running_loop(), min(worker.config.lease_ms for worker in workers) / 1000
     draining: set[asyncio.Task[None]] = set()
@@ -132,7 +132,7 @@ def _call_in_loop(loop: asyncio.AbstractEventLoop, function: Callable[[], None])
         loop.call_soon_threadsafe(function)
 
 
-async def _send_credentials_again(workers: Sequence[Worker], link: SupervisorLink) -> None:
+async def _keep_sending_credentials(workers: Sequence[Worker], link: SupervisorLink) -> None:
     while any(worker.config.credential_provider is not None for worker in workers):
         await asyncio.sleep(CREDENTIALS_EVERY_S)
         await _send_credentials(workers, link)
@@ -145,7 +145,7 @@ async def _send_credentials(workers: Sequence[Worker], link: SupervisorLink) -> 
             continue
         endpoint = parse_endpoint(config.redis_url, tls=config.tls, credential_provider=config.credential_provider)
         try:
-            username, password, _ = await endpoint.credentials()
+            username, password, _ = await endpoint.ask_for_credentials()
         except AuthenticationFailed as error:
             log.info("the supervisor gets no credentials now: %s", error)
         else:

@@ -87,7 +87,7 @@ def check_app_name(name: Any) -> str:
     return checked
 
 
-def check_queue_options(queues: Mapping[str, Any], defaults: Any) -> AppQueueOptions:
+def check_queue_option_names(queues: Mapping[str, Any], defaults: Any) -> AppQueueOptions:
     """Checks the names; Queue and Worker check the values when they are made."""
     if not isinstance(queues, Mapping):
         raise InvalidType(f"queues must be a dict of queue names to options, not {type(queues).__name__}")
@@ -99,14 +99,14 @@ def check_queue_options(queues: Mapping[str, Any], defaults: Any) -> AppQueueOpt
     return AppQueueOptions(defaults, {check_queue_name(name): own for name, own in queues.items()})
 
 
-def queue_options(options: AppQueueOptions, name: str) -> dict[str, Any]:
+def select_options_for_queue_class(options: AppQueueOptions, name: str) -> dict[str, Any]:
     """The options of the Queue of this name."""
     return {option: value for option, value in _merge_options(options, name).items() if option in BOTH | QUEUE_ONLY}
 
 
-def worker_options(options: AppQueueOptions, name: str) -> dict[str, Any]:
+def worker_options(options: AppQueueOptions, queue_name: str) -> dict[str, Any]:
     """The options of the Worker of this queue."""
-    return {option: value for option, value in _merge_options(options, name).items() if option not in QUEUE_ONLY}
+    return {option: value for option, value in _merge_options(options, queue_name).items() if option not in QUEUE_ONLY}
 
 
 def _merge_options(options: AppQueueOptions, name: str) -> dict[str, Any]:

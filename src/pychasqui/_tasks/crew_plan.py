@@ -38,7 +38,8 @@ class AppParts:
 
 
 class CrewPlan:
-    """`async with plan.open_workers() as workers:` makes workers, not started, and ends what they share behind them."""
+    """`async with plan.make_workers_and_reconcile_schedules() as workers:` makes workers, not started, and ends
+    what they share behind them."""
 
     def __init__(
         self,
@@ -58,7 +59,7 @@ class CrewPlan:
         self._queue_names = queue_names
 
     @asynccontextmanager
-    async def open_workers(self) -> AsyncIterator[list[Worker]]:
+    async def make_workers_and_reconcile_schedules(self) -> AsyncIterator[list[Worker]]:
         """Loads the app, reconciles its schedules, begins its lifespan, and makes a worker for each queue."""
         parts = self._load()
         if not parts.definitions:
@@ -79,7 +80,7 @@ class CrewPlan:
                     for position, name in enumerate(names)
                 ]
         finally:
-            thread_calls.close()
+            thread_calls.close_without_waiting()
             if again is not None:
                 again.cancel()
 
@@ -109,18 +110,18 @@ class CrewPlan:
     def _make_worker(
         self,
         name: str,
-        position: int,
+        metrics_port_offset: int,
         definitions: list[TaskDefinition],
         thread_calls: ThreadCalls,
         runtime: AppRuntime,
     ) -> Worker:
         options = worker_options(self._options, name)
         if "store_results" not in options:
-            has_results = any(one.has_result for one in definitions if one.queue == name)
+            has_results = any(one.may_have_result for one in definitions if one.queue == name)
             options["store_results"] = has_results or find_setting("store_results").value
         port = find_setting("metrics_port", options.get("metrics_port")).value
         if port and "metrics_port" not in self._options.by_queue.get(name, {}):
-            options["metrics_port"] = port + position  # each worker serves its own pages
+            options["metrics_port"] = port + metrics_port_offset  # each worker serves its own pages
         options["timeout"] = _merge_run_timeouts(options.get("timeout"), definitions)
         stores_results: bool = options["store_results"]
         dispatcher = Dispatcher(definitions, thread_calls, runtime, stores_results=stores_results)

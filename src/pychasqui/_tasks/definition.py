@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from .._core.cached_property import cached_property
-from .._core.checks import check_job_name, check_queue_name
+from .._core.checks import check_and_encode_job_name, check_queue_name
 from ..errors import InvalidArgument, InvalidData, InvalidType
 from .pydantic_types import DataMismatchError
 from .send_options import check_task_options, make_add_options
@@ -74,13 +74,13 @@ class TaskDefinition:
         return Signature(self.name, self.function, self.parameters)
 
     @property
-    def has_result(self) -> bool:
+    def may_have_result(self) -> bool:
         """Whether the function may return something: it is not annotated to return None."""
         return self.signature.returns is not NOTHING
 
     # Sending --------------------------------------------------------------------------------------------------------
 
-    def make_unique_id(self, data: Mapping[str, Any]) -> str:
+    def make_job_id_from_unique_by(self, data: Mapping[str, Any]) -> str:
         """The job id of unique_by: charge(order_id=17); hashed if it is long."""
         defaults = {one.name: one.default for one in self.parameters.all if one.default is not one.empty}
         values = {name: data[name] if name in data else to_wire_values(defaults[name]) for name in self.unique_by}
@@ -95,7 +95,7 @@ class TaskDefinition:
 
     # Running --------------------------------------------------------------------------------------------------------
 
-    def read_arguments(self, data: Any) -> Arguments:
+    def read_or_upgrade_arguments(self, data: Any) -> Arguments:
         """The arguments of a run; data that does not fit goes through the upgrade first. Raises InvalidData."""
         try:
             return self.signature.read(data)
@@ -115,7 +115,7 @@ class TaskDefinition:
         except DataMismatchError as error:
             raise InvalidData(f"{before}; after its upgrade: {error}") from None
 
-    def read_result(self, result: Any) -> Any:
+    def convert_result(self, result: Any) -> Any:
         """The result as the type that the function is annotated to return, but for None, which says nothing about it.
 
         Raises msgspec.ValidationError, or DataMismatchError if the annotation mentions pydantic.
@@ -150,10 +150,10 @@ def define_task(
     options: Mapping[str, Any],
 ) -> TaskDefinition:
     """Checks everything about a task that can be checked without its annotations."""
-    own_name = _check_function(function, name)
+    own_name = _check_function_and_get_task_name(function, name)
     owner = f"task {own_name!r}"
     for one in (own_name, *_check_is_tuple_of_str(owner, "aliases", aliases)):
-        if not check_job_name(one).strip():
+        if not check_and_encode_job_name(one).strip():
             raise InvalidArgument(f"{owner}: a name must not be blank")
     given = check_task_options(owner, options)
     parameters = read_parameters(own_name, function, is_injected)
@@ -176,7 +176,7 @@ def define_task(
     return definition
 
 
-def merge_call_options(definition: TaskDefinition, options: Mapping[str, Any]) -> dict[str, Any]:
+def make_add_options_for_call(definition: TaskDefinition, options: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments of Queue.add for a task's own options and those of a call, which win."""
     own = {name: value for name, value in definition.options.items() if name != "timeout"}
     merged = {**own, **options}
@@ -190,7 +190,7 @@ def merge_call_options(definition: TaskDefinition, options: Mapping[str, Any]) -
     return make_add_options(merged)
 
 
-def _check_function(function: Any, name: str | None) -> str:
+def _check_function_and_get_task_name(function: Any, name: str | None) -> str:
     if isinstance(function, str):
         raise InvalidType("a task is a function, plain or async, not str; a name is given as @app.task(name=...)")
     if not callable(function) or inspect.isclass(function):

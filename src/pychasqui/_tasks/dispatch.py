@@ -19,7 +19,7 @@ from .definition import TaskDefinition
 from .injection import InjectionPlan, SingleGeneratorPlan, close_dependencies, make_yields_twice_error
 from .lifespan import AppRuntime, Middleware
 from .pydantic_types import DataMismatchError
-from .results import pack_result
+from .results import pack_result_if_possible
 from .wire_values import SCALARS
 
 log = logging.getLogger("chasqui.tasks")
@@ -28,7 +28,7 @@ log = logging.getLogger("chasqui.tasks")
 class RunsFunctions(Protocol):
     """Runs plain functions: in threads, or in a test where it is."""
 
-    async def run(self, function: Callable[[], Any]) -> Any: ...
+    async def run_to_end_once_begun(self, function: Callable[[], Any]) -> Any: ...
 
 
 RunTask = Callable[[Job], Awaitable[Any]]
@@ -55,7 +55,7 @@ class Dispatcher:
         self._direct_calls = {
             name: call
             for definition in definitions
-            if (call := _make_direct_call(definition, runtime, stores_results)) is not None
+            if (call := _plan_direct_call_if_possible(definition, runtime, stores_results)) is not None
             for name in definition.names
         }
 
@@ -63,21 +63,21 @@ class Dispatcher:
         # hot: most tasks are called from here; a coroutine in between takes 0.5 us
         call = self._direct_calls.get(job.name)
         if call is None:
-            return await self._find_task_runner(job)(job)
+            return await self._find_task_runner_and_set_running_job(job)(job)
         running_job.set(job)  # in the job's own context
         definition, read_values, names, function, constants, warn_once = call
         data = job.data
         try:
             values = read_values(data)
         except DataMismatchError:
-            values = definition.read_arguments(data).args  # raises InvalidData, or goes through the upgrade
+            values = definition.read_or_upgrade_arguments(data).args  # raises InvalidData, or goes through the upgrade
         if data and not names.issuperset(data):
             warn_once(data.keys() - names)
         if constants:
             values += constants
         return await function(*values)
 
-    def _find_task_runner(self, job: Job) -> RunTask:
+    def _find_task_runner_and_set_running_job(self, job: Job) -> RunTask:
         run = self._runs.get(job.name)
         if run is None:
             raise make_unknown_task_error(job.name, self._runs, job.snoozes)
@@ -92,7 +92,7 @@ def _make_runner(
     if plan.is_constant:
         run = _make_runner_without_dependencies(definition, thread_calls, plan.constants)
     elif plan.single_generator is not None and definition.is_async and definition.signature.read_values is not None:
-        run = _make_generator_runner(definition, plan.single_generator)
+        run = _make_runner_with_generator_dependency(definition, plan.single_generator)
     else:
         run = _make_injecting_runner(definition, thread_calls, plan)
     for middleware in reversed(runtime.middlewares):  # the first is around all others
@@ -113,12 +113,14 @@ class _DirectCall(NamedTuple):
     warn_once: _UnknownKeys
 
 
-def _make_direct_call(definition: TaskDefinition, runtime: AppRuntime, stores_results: bool) -> _DirectCall | None:
+def _plan_direct_call_if_possible(
+    definition: TaskDefinition, runtime: AppRuntime, stores_results: bool
+) -> _DirectCall | None:
     """None if the task needs a runner: it has dependencies for each job, or something is around it."""
     signature = definition.signature
     if not definition.is_async or signature.read_values is None:
         return None
-    if runtime.middlewares or definition.give_up_on or (stores_results and definition.has_result):
+    if runtime.middlewares or definition.give_up_on or (stores_results and definition.may_have_result):
         return None
     plan = InjectionPlan(f"task {definition.name!r}", definition.function, runtime.constants)
     if not plan.is_constant:
@@ -136,7 +138,11 @@ def _make_direct_call(definition: TaskDefinition, runtime: AppRuntime, stores_re
 def _make_runner_without_dependencies(
     definition: TaskDefinition, thread_calls: RunsFunctions, constants: Mapping[str, Any]
 ) -> RunTask:
-    read, names, read_values = definition.read_arguments, definition.signature.names, definition.signature.read_values
+    read, names, read_values = (
+        definition.read_or_upgrade_arguments,
+        definition.signature.names,
+        definition.signature.read_values,
+    )
     function = partial(definition.function, **constants) if constants else definition.function
     warn_once = _UnknownKeys(definition.name)
 
@@ -161,15 +167,19 @@ def _make_runner_without_dependencies(
         args, kwargs = read(job.data)
         if job.data and not names.issuperset(job.data):
             warn_once(job.data.keys() - names)
-        return await thread_calls.run(partial(function, *args, **kwargs))
+        return await thread_calls.run_to_end_once_begun(partial(function, *args, **kwargs))
 
     if not definition.is_async:
         return run_in_thread
     return run_coroutine if read_values is None else run_by_position
 
 
-def _make_generator_runner(definition: TaskDefinition, dependency: SingleGeneratorPlan) -> RunTask:
-    read, names, read_values = definition.read_arguments, definition.signature.names, definition.signature.read_values
+def _make_runner_with_generator_dependency(definition: TaskDefinition, dependency: SingleGeneratorPlan) -> RunTask:
+    read, names, read_values = (
+        definition.read_or_upgrade_arguments,
+        definition.signature.names,
+        definition.signature.read_values,
+    )
     make, is_async, name, constants = dependency
     function = partial(definition.function, **constants) if constants else definition.function
     warn_once = _UnknownKeys(definition.name)
@@ -200,7 +210,7 @@ def _make_generator_runner(definition: TaskDefinition, dependency: SingleGenerat
 
 
 def _make_injecting_runner(definition: TaskDefinition, thread_calls: RunsFunctions, plan: InjectionPlan) -> RunTask:
-    read, function, names = definition.read_arguments, definition.function, definition.signature.names
+    read, function, names = definition.read_or_upgrade_arguments, definition.function, definition.signature.names
     warn_once, is_async = _UnknownKeys(definition.name), definition.is_async
 
     async def run_with_dependencies(job: Job) -> Any:
@@ -213,7 +223,7 @@ def _make_injecting_runner(definition: TaskDefinition, thread_calls: RunsFunctio
             if is_async:
                 result = await function(*args, **kwargs)
             else:
-                result = await thread_calls.run(partial(function, *args, **kwargs))
+                result = await thread_calls.run_to_end_once_begun(partial(function, *args, **kwargs))
         except BaseException as error:
             await close_dependencies(opened, error)
             raise
@@ -245,7 +255,7 @@ def _wrap_with_give_up_on(definition: TaskDefinition, run_task: RunTask) -> RunT
 def _wrap_to_pack_result(run_task: RunTask) -> RunTask:
     async def run_and_pack(job: Job) -> Any:
         result = await run_task(job)
-        return result if type(result) in SCALARS else pack_result(result)
+        return result if type(result) in SCALARS else pack_result_if_possible(result)
 
     return run_and_pack
 

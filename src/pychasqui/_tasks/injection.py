@@ -38,13 +38,15 @@ class InjectionPlan:
         self._constants = constants
         self._provisions: list[PlannedProvider] = []
         self._seen: list[Provider] = []
-        self._wanted = self._find_providers(function, is_task=True)
+        self._wanted = self._find_providers_and_add_to_plan(function, is_task=True)
         # by parameter, for each job the same: values of the lifespan
         self.constants = {name: constants[one] for name, one in self._wanted.items() if one in constants}
         self.is_constant = not self._provisions
         self.single_generator = self._make_single_generator_plan()
 
-    def _find_providers(self, function: Callable[..., Any], *, is_task: bool = False) -> dict[str, Provider]:
+    def _find_providers_and_add_to_plan(
+        self, function: Callable[..., Any], *, is_task: bool = False
+    ) -> dict[str, Provider]:
         needs: dict[str, Provider] = {}
         for one in inspect.signature(function).parameters.values():
             if isinstance(one.default, Injected):
@@ -63,7 +65,7 @@ class InjectionPlan:
         if provider in self._seen:
             raise InvalidArgument(f"{self._label}: {getattr(provider, '__name__', provider)} depends on itself")
         self._seen.append(provider)
-        self._provisions.append(PlannedProvider(provider, self._find_providers(provider)))
+        self._provisions.append(PlannedProvider(provider, self._find_providers_and_add_to_plan(provider)))
 
     def _make_single_generator_plan(self) -> SingleGeneratorPlan | None:
         if len(self._provisions) != 1 or len(self._wanted) != len(self.constants) + 1:

@@ -56,7 +56,7 @@ class LoopQueues:
             await queue.close()
 
 
-def run_without_loop(coroutine: Coroutine[Any, Any, T]) -> T:
+def run_coroutine_that_never_waits(coroutine: Coroutine[Any, Any, T]) -> T:
     """Runs a coroutine that waits for nothing: one that uses the queues of tests."""
     try:
         coroutine.send(None)

@@ -29,7 +29,7 @@ from ..embedded import supervisor  # noqa: F401  the same holds for embedded://
 from ..errors import WrongLoop
 from .deferred_signals import DeferredSignals
 from .portal_call import PortalCall
-from .portal_loop import PortalLoop, get_loop_of_this_thread
+from .portal_loop import PortalLoop, get_running_loop_or_none
 from .wait_group import IS_SUPPORTED as HAS_WAIT_GROUPS
 from .wait_group import WaitGroup
 
@@ -77,7 +77,7 @@ class Portal:
         thread_id = get_ident()
         # A thread that is inside another call is in a signal handler of the user's.
         if self._is_exiting or thread_id in self._calls:
-            return _run_in_own_loop(make_coroutine, holder)
+            return _run_in_own_loop_and_close_holder(make_coroutine, holder)
         call = PortalCall(make_coroutine, self._handle_ended_call, needs_task)
         if thread_id == threading.main_thread().ident:
             with DeferredSignals(partial(self._wake_caller_to_run_signal_handlers, call)) as signals:
@@ -97,33 +97,35 @@ class Portal:
         self, thread_id: int, call: PortalCall, holder: Closable, signals: DeferredSignals | None
     ) -> None:
         try:
-            self._enqueue_call(thread_id, call, holder, can_join_group=signals is None)
+            self._enqueue_call_or_make_it_run_loop(thread_id, call, holder, can_join_group=signals is None)
             if signals is not None and self._loop is not None and threading.active_count() > 1:
                 signals.write_signals_to(self._loop.wakeup_fd)
             call.wait_in_group()
             while not call.is_ended:
                 if self._runner is call:
-                    self._run_loop(call)
+                    self._run_loop_one_turn_or_until_stopped(call)
                 else:
                     call.wait_for_wake_up()
                 if signals is not None and signals.arrived:
                     self._run_signal_handlers(signals, call)
         finally:
-            self._remove_call(thread_id, call)
+            self._remove_call_and_hand_over_loop(thread_id, call)
 
-    def _enqueue_call(self, thread_id: int, call: PortalCall, holder: Closable, *, can_join_group: bool) -> None:
+    def _enqueue_call_or_make_it_run_loop(
+        self, thread_id: int, call: PortalCall, holder: Closable, *, can_join_group: bool
+    ) -> None:
         with self._lock:
             loop = self._loop = self._loop or PortalLoop(self._wake_main_thread)
             self._calls[thread_id] = call
             self._holders.add(holder)
             if self._runner is None:
                 self._runner = call
-                if not loop.can_run_coroutine:
-                    call.require_task()
+                if not loop.can_run_without_task:
+                    call.mark_as_needing_task()
                 if call.needs_task:
                     self._inbox.append(call)
                 return
-            call.require_task()  # another thread runs it
+            call.mark_as_needing_task()  # another thread runs it
             if self._inbox and can_join_group and HAS_WAIT_GROUPS:
                 self._join_wait_group_of_inbox(call)
             self._inbox.append(call)
@@ -150,47 +152,47 @@ class Portal:
         """Runs the user's handlers, while another caller may run the loop."""
         with self._lock:
             call.set_can_run_loop(False)
-            runner = self._hand_loop_to_other_caller(call)
+            runner = self._choose_next_runner_if_runner_is(call)
         if runner is not None:
-            self._wake_caller_to_run_loop(runner)
+            self._wake_next_runner_and_its_group(runner)
         signals.run_arrived_handlers()
         with self._lock:
             call.set_can_run_loop(True)
             self._runner = self._runner or call
 
-    def _run_loop(self, call: PortalCall) -> None:
+    def _run_loop_one_turn_or_until_stopped(self, call: PortalCall) -> None:
         loop = self._loop
         assert loop is not None
         if loop.time() - self._paused_at > IDLE_S:
             loop.run_one_turn()  # and no more: a signal may have ended this turn
         elif not call.needs_task:
-            call.run_in_this_thread(loop)
+            call.run_here_or_continue_as_task(loop)
         else:
             self._start_inbox_calls()
             loop.run_forever()
         self._paused_at = loop.time()
         self._wake_callers_of_ended_calls()
 
-    def _remove_call(self, thread_id: int, call: PortalCall) -> None:
+    def _remove_call_and_hand_over_loop(self, thread_id: int, call: PortalCall) -> None:
         with self._lock:
             self._calls.pop(thread_id, None)
-            runner = self._hand_loop_to_other_caller(call)
-            group = call.leave_group()
+            runner = self._choose_next_runner_if_runner_is(call)
+            group = call.leave_group_and_get_it_if_reusable()
             if group is not None and len(self._free_groups) < MAX_FREE_GROUPS:
                 self._free_groups.append(group)
             if not call.is_ended:
                 self._cancel_abandoned_call(call)
         if runner is not None:
-            self._wake_caller_to_run_loop(runner)
+            self._wake_next_runner_and_its_group(runner)
 
     def _cancel_abandoned_call(self, call: PortalCall) -> None:
         """Its caller was interrupted: the next caller ends it, or the close of the portal."""
         with suppress(ValueError):
             self._inbox.remove(call)
         if self._loop is not None:
-            self._loop.call_soon_threadsafe(call.cancel)
+            self._loop.call_soon_threadsafe(call.cancel_if_started)
 
-    def _hand_loop_to_other_caller(self, call: PortalCall) -> PortalCall | None:
+    def _choose_next_runner_if_runner_is(self, call: PortalCall) -> PortalCall | None:
         """If this call's thread runs the loop, has another run it. The lock is held, and the loop does not run."""
         if self._runner is not call:
             return None
@@ -202,7 +204,7 @@ class Portal:
                     break
         return self._runner
 
-    def _wake_caller_to_run_loop(self, call: PortalCall) -> None:
+    def _wake_next_runner_and_its_group(self, call: PortalCall) -> None:
         with self._lock:
             group = call.group
             if group is self._group:
@@ -258,7 +260,7 @@ class Portal:
     def _close_holders_and_loop(self) -> None:
         """Closes the holders and the loop. The lock is held, and there are no calls."""
         loop, holders = self._loop, list(self._holders)
-        if loop is None or get_loop_of_this_thread() is not None:
+        if loop is None or get_running_loop_or_none() is not None:
             return
         self._loop = None
         self._holders.clear()
@@ -269,13 +271,13 @@ class Portal:
         self._ended.clear()  # of callers that have left
         self._free_groups.clear()
 
-    def close_at_exit(self) -> None:
+    def close_if_idle_at_exit(self) -> None:
         self._is_exiting = True
         with self._lock:
             if not self._calls:
                 self._close_holders_and_loop()
 
-    def before_fork(self) -> None:
+    def lock_and_close_if_idle_before_fork(self) -> None:
         self._lock.acquire()
         if not self._calls:
             self._close_holders_and_loop()
@@ -283,7 +285,7 @@ class Portal:
     def after_fork_in_parent(self) -> None:
         self._lock.release()
 
-    def after_fork_in_child(self) -> None:
+    def reset_without_closing_in_fork_child(self) -> None:
         if self._loop is not None:
             self._loop.abandon_in_child()
         self._left_behind += [self._loop, self._inbox, self._calls, self._holders]
@@ -294,7 +296,7 @@ async def _close_holders(holders: list[Closable]) -> None:
     await asyncio.gather(*(holder.close() for holder in holders), return_exceptions=True)
 
 
-def _run_in_own_loop(make_coroutine: Callable[[], Coroutine[Any, Any, T]], holder: Closable) -> T:
+def _run_in_own_loop_and_close_holder(make_coroutine: Callable[[], Coroutine[Any, Any, T]], holder: Closable) -> T:
     loop = PortalLoop(lambda: None)
 
     async def run() -> T:
@@ -311,15 +313,15 @@ def _run_in_own_loop(make_coroutine: Callable[[], Coroutine[Any, Any, T]], holde
 
 def refuse_in_loop(blocking_call: str, instead: str) -> None:
     """Raises WrongLoop where an event loop runs: a blocking call would stop it."""
-    if get_loop_of_this_thread() is not None:
+    if get_running_loop_or_none() is not None:
         raise WrongLoop(f"{blocking_call} would block the event loop that runs here: {instead}")
 
 
 portal = Portal()  # one a process
-atexit.register(portal.close_at_exit)  # at import: handlers that are registered later come before it
+atexit.register(portal.close_if_idle_at_exit)  # at import: handlers that are registered later come before it
 if hasattr(os, "register_at_fork"):  # not on Windows, where nothing is forked
     os.register_at_fork(
-        before=portal.before_fork,
+        before=portal.lock_and_close_if_idle_before_fork,
         after_in_parent=portal.after_fork_in_parent,
-        after_in_child=portal.after_fork_in_child,
+        after_in_child=portal.reset_without_closing_in_fork_child,
     )

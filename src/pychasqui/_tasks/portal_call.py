@@ -64,10 +64,10 @@ class PortalCall:
             self.group.wait()
             self.has_waited_in_group = True
 
-    def leave_group(self) -> WaitGroup | None:
+    def leave_group_and_get_it_if_reusable(self) -> WaitGroup | None:
         """Returns the group if it can be used again."""
         group, self.group = self.group, None
-        return group if group is not None and group.leave(self.has_waited_in_group) else None
+        return group if group is not None and group.leave_and_tell_if_reusable(self.has_waited_in_group) else None
 
     def wait_for_wake_up(self) -> None:
         self._wake.acquire()
@@ -76,7 +76,7 @@ class PortalCall:
         """Says whether its caller can run the loop: not while it runs a handler of a signal."""
         self.can_run = can_run
 
-    def require_task(self) -> None:
+    def mark_as_needing_task(self) -> None:
         """Has the call run as a Task: its caller does not run it by itself."""
         self.needs_task = True
 
@@ -92,11 +92,11 @@ class PortalCall:
                 self._error = None  # otherwise it would be part of a reference cycle
         return self._result
 
-    def run_in_this_thread(self, loop: PortalLoop) -> None:
+    def run_here_or_continue_as_task(self, loop: PortalLoop) -> None:
         """Runs the call in this thread, which runs the loop. If a signal stops the loop, the rest becomes a Task."""
-        self.require_task()  # if it does not end here
+        self.mark_as_needing_task()  # if it does not end here
         try:
-            found: Ended[Any] | RestOfCoroutine[Any] = loop.run_until_ended_or_stopped(
+            found: Ended[Any] | RestOfCoroutine[Any] = loop.run_without_task_until_ended_or_stopped(
                 self._make_coroutine, self._context
             )
         except BaseException as error:  # noqa: BLE001  the caller raises it
@@ -125,6 +125,6 @@ class PortalCall:
     def mark_as_ended(self) -> None:
         self.is_ended = True
 
-    def cancel(self) -> None:
+    def cancel_if_started(self) -> None:
         if self._task is not None:
             self._task.cancel()

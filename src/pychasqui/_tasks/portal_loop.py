@@ -15,11 +15,18 @@ from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
 MAX_SKIPS = 3
-LAST_KNOWN_PYTHON = (3, 13)  # with a later one, whose asyncio may differ, run_until_ended_or_stopped() is not used
-PRIVATE_PARTS = ("_run_once", "_stopping", "_thread_id")  # of asyncio's loop, which run_until_ended_or_stopped() uses
+LAST_KNOWN_PYTHON = (
+    3,
+    13,
+)  # with a later one, whose asyncio may differ, run_without_task_until_ended_or_stopped() is not used
+PRIVATE_PARTS = (
+    "_run_once",
+    "_stopping",
+    "_thread_id",
+)  # of asyncio's loop, which run_without_task_until_ended_or_stopped() uses
 
 
-def get_loop_of_this_thread() -> asyncio.AbstractEventLoop | None:
+def get_running_loop_or_none() -> asyncio.AbstractEventLoop | None:
     """Returns the loop that runs in this thread."""
     try:
         return asyncio.get_running_loop()
@@ -28,7 +35,7 @@ def get_loop_of_this_thread() -> asyncio.AbstractEventLoop | None:
 
 
 # hot: get_running_loop() raises where none runs, which takes 1 us
-get_loop_of_this_thread = getattr(asyncio, "_get_running_loop", get_loop_of_this_thread)
+get_running_loop_or_none = getattr(asyncio, "_get_running_loop", get_running_loop_or_none)
 
 
 class Ended(Generic[T]):
@@ -100,14 +107,14 @@ class PortalLoop(asyncio.SelectorEventLoop):
         self._signals, self._signals_in = socket.socketpair()
         self._signals.setblocking(False)
         self._signals_in.setblocking(False)
-        self.add_reader(self._signals, self._read_signals)
+        self.add_reader(self._signals, self._empty_wakeup_socket_and_notify)
 
     @property
     def wakeup_fd(self) -> int:
         """For signal.set_wakeup_fd(): the system may interrupt another thread than the one that runs handlers."""
         return self._signals_in.fileno()
 
-    def _read_signals(self) -> None:
+    def _empty_wakeup_socket_and_notify(self) -> None:
         with suppress(BlockingIOError):
             self._signals.recv(4096)
         self._on_signal()
@@ -119,11 +126,12 @@ class PortalLoop(asyncio.SelectorEventLoop):
         self.run_forever()
 
     @property
-    def can_run_coroutine(self) -> bool:
-        """Whether run_until_ended_or_stopped() works with this Python. If not, a Task does the same, more slowly."""
+    def can_run_without_task(self) -> bool:
+        """Whether run_without_task_until_ended_or_stopped() works with this Python. If not, a Task does the same, in
+        more time."""
         return self._can_run_coroutine
 
-    def run_until_ended_or_stopped(
+    def run_without_task_until_ended_or_stopped(
         self, make_coroutine: Callable[[], Coroutine[Any, Any, T]], context: Context
     ) -> Ended[T] | RestOfCoroutine[T]:
         """Runs a coroutine in this thread until it ends or the loop is stopped; raises what it raises.

@@ -27,26 +27,26 @@ class AnnotationSurvey:
         self._seen: dict[int, Any] = {}  # by id; kept, because a freed object would lend its id to another
         if "pydantic" in sys.modules:
             for annotation in annotations.values():
-                self._collect_names_in_annotation(annotation)
+                self._collect_names_and_detect_pydantic(annotation)
 
     @property
     def field_names(self) -> frozenset[str]:
         return frozenset(self._names)
 
-    def _collect_names_in_annotation(self, annotation: Any) -> None:
+    def _collect_names_and_detect_pydantic(self, annotation: Any) -> None:
         if id(annotation) in self._seen:
             return
         self._seen[id(annotation)] = annotation
-        if any(_is_of_pydantic(one) for one in (annotation, *getattr(annotation, "__metadata__", ()))):
+        if any(_is_meant_for_pydantic(one) for one in (annotation, *getattr(annotation, "__metadata__", ()))):
             self.mentions_pydantic = True
         for part in (*typing.get_args(annotation), typing.get_origin(annotation)):
             if part is not None and not isinstance(part, str | int | bytes):
-                self._collect_names_in_annotation(part)
+                self._collect_names_and_detect_pydantic(part)
         if isinstance(annotation, type):
             self._collect_field_names(annotation)
 
     def _collect_field_names(self, kind: type) -> None:
-        own = getattr(kind, "model_fields", None) if _is_of_pydantic(kind) else None
+        own = getattr(kind, "model_fields", None) if _is_meant_for_pydantic(kind) else None
         if isinstance(own, Mapping):
             self._names.update(own)
             self._names.update(field.alias for field in own.values() if field.alias)
@@ -59,10 +59,10 @@ class AnnotationSurvey:
             return
         for name, hint in hints.items():
             self._names.add(name)
-            self._collect_names_in_annotation(hint)
+            self._collect_names_and_detect_pydantic(hint)
 
 
-def _is_of_pydantic(value: Any) -> bool:
+def _is_meant_for_pydantic(value: Any) -> bool:
     kind = value if isinstance(value, type) else type(value)
     if any(base.__module__.partition(".")[0] in _MODULES for base in kind.__mro__):
         return True

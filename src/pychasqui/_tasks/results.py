@@ -13,7 +13,7 @@ from .pydantic_types import DataMismatchError
 from .wire_values import SCALARS, to_wire_values
 
 
-def pack_result(result: Any) -> Any:
+def pack_result_if_possible(result: Any) -> Any:
     """The result as MessagePack holds it. One that cannot travel stays as it is: the worker reports it."""
     if type(result) in SCALARS:
         return result
@@ -23,10 +23,10 @@ def pack_result(result: Any) -> Any:
         return result
 
 
-def read_result(definition: TaskDefinition, job_id: str, value: Any) -> Any:
+def convert_stored_result(definition: TaskDefinition, job_id: str, value: Any) -> Any:
     """The stored result as the type that the task is annotated to return."""
     try:
-        return definition.read_result(value)
+        return definition.convert_result(value)
     except msgspec.ValidationError as error:
         problem = str(read_msgspec_error(error))
     except DataMismatchError as error:

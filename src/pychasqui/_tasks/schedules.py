@@ -17,7 +17,7 @@ from .._wire.msgpack import decode_data, encode_data
 from ..errors import InvalidArgument, InvalidType
 from ..queue import Queue
 from ..repeatables import Repeatable
-from .definition import TaskDefinition, merge_call_options
+from .definition import TaskDefinition, make_add_options_for_call
 from .signature import check_argument_names
 
 log = logging.getLogger("chasqui.app")
@@ -67,7 +67,7 @@ async def reconcile_schedules(queue: Queue, app_name: str, schedules: Iterable[S
         await queue.repeatables.remove(key)
         log.info("schedule %r of queue %s is declared no longer, and removed", key, queue.name)
     for key, schedule in wanted.items():
-        data, options = schedule.make_data(), merge_call_options(schedule.definition, {})
+        data, options = schedule.make_data(), make_add_options_for_call(schedule.definition, {})
         retry: dict[str, Any] = {name: options.get(name) for name in ("attempts", "backoff")}
         stored = await queue.repeatables.get(key) if key in there else None
         if stored is not None and _is_stored_as_declared(stored, schedule, data, retry):

@@ -18,7 +18,7 @@ from ..errors import InvalidArgument, printable
 from .data_error import DataMismatch, read_msgspec_error
 from .pydantic_types import AnnotationSurvey, DataMismatchError, PydanticReader
 from .unencodable_data import find_unencodable_value
-from .wire_values import SCALARS, explain_unsupported_type, make_struct_reader, to_wire_values
+from .wire_values import SCALARS, explain_unsupported_type_if_any, make_struct_reader, to_wire_values
 
 _IMMUTABLE = SCALARS | {tuple, frozenset}
 
@@ -134,10 +134,10 @@ class Signature:
         try:
             self._check(data)
         except (DataMismatchError, msgspec.ValidationError) as error:
-            raise self._make_mismatch_error(error) from None
+            raise self._make_invalid_argument_error(error) from None
         return data
 
-    def _make_mismatch_error(self, error: DataMismatchError | msgspec.ValidationError) -> InvalidArgument:
+    def _make_invalid_argument_error(self, error: DataMismatchError | msgspec.ValidationError) -> InvalidArgument:
         misfit = error.misfit if isinstance(error, DataMismatchError) else read_msgspec_error(error)
         return InvalidArgument(f"{self._task_name}: {misfit.describe_for_caller()}")
 
@@ -148,7 +148,7 @@ class Signature:
         try:
             self._check(data)
         except (DataMismatchError, msgspec.ValidationError) as error:
-            raise self._make_mismatch_error(error) from None
+            raise self._make_invalid_argument_error(error) from None
         self.refuse_unencodable(data)
         return data
 
@@ -165,13 +165,13 @@ class Signature:
             data.update(kwargs)
         return data
 
-    def _refuse_keyword_argument(self, name: str, is_there: bool) -> NoReturn:
+    def _refuse_keyword_argument(self, name: str, is_given_by_position: bool) -> NoReturn:
         if name not in self.names:
             _refuse_argument_name(self._task_name, self._parameters, name)
         elif name in self._positional_only:
             problem = "is positional-only, and was given by name"
         else:
-            problem = "was given by position and by name" if is_there else "cannot be given"
+            problem = "was given by position and by name" if is_given_by_position else "cannot be given"
         raise InvalidArgument(f"{self._task_name}: {name[:100]}: {problem}")
 
     def _to_wire(self, data: dict[str, Any]) -> dict[str, Any]:
@@ -218,7 +218,7 @@ class Signature:
         fields: list[Any] = []
         for one in self._parameters.all:
             annotation = annotations[one.name]
-            problem = explain_unsupported_type(annotation)
+            problem = explain_unsupported_type_if_any(annotation)
             if problem:
                 raise InvalidArgument(f"task {self._task_name!r}: {one.name}: {problem}")
             fields.append((one.name, annotation, *_make_struct_default(one)))

@@ -30,17 +30,17 @@ class ThreadCalls:
         self._is_closed = False
         self._threads = Threads(count, run_jobs=self._run_waiting_calls, has_job=lambda: bool(self._inbox))
 
-    async def run(self, function: Callable[[], Any]) -> Any:
+    async def run_to_end_once_begun(self, function: Callable[[], Any]) -> Any:
         if self._is_closed:
             raise Closed(CLOSED)
         call = _ThreadCall(function, asyncio.get_running_loop())
         self._inbox.append(call)
         if not self._threads.is_waking:
-            self._threads.wake_one()
+            self._threads.wake_or_start_one()
         if not self._threads.count:
             self._inbox.remove(call)
             raise RuntimeError("no thread can be started")
-        await call.wait()
+        await call.wait_ignoring_cancellation_once_begun()
         if call.error is not None:
             try:
                 raise call.error
@@ -48,7 +48,7 @@ class ThreadCalls:
                 del call  # otherwise the error would be part of a reference cycle
         return call.result
 
-    def close(self) -> None:
+    def close_without_waiting(self) -> None:
         """Starts nothing more: calls that wait for a thread raise Closed. Functions that run go on."""
         self._is_closed = True
         self._threads.close()
@@ -64,8 +64,8 @@ class ThreadCalls:
             except IndexError:
                 return
             if self._inbox and not self._threads.is_waking:
-                self._threads.wake_one()
-            if call.run_in_thread():
+                self._threads.wake_or_start_one()
+            if call.run_unless_cancelled():
                 self._ended.append(call)
                 if not self._delivery_is_due:
                     self._delivery_is_due = True
@@ -95,7 +95,7 @@ class _ThreadCall:
         self._is_delivered = False
         self._waiter: asyncio.Future[None] = loop.create_future()
 
-    def run_in_thread(self) -> bool:
+    def run_unless_cancelled(self) -> bool:
         with self._lock:
             if self._is_cancelled:
                 return False
@@ -111,7 +111,7 @@ class _ThreadCall:
         self.error = error
         self.wake_caller()
 
-    async def wait(self) -> None:
+    async def wait_ignoring_cancellation_once_begun(self) -> None:
         """Waits for the function, however often it is cancelled, unless the function has not begun."""
         while not self._is_delivered:
             try:

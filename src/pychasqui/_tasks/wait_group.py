@@ -38,7 +38,7 @@ class WaitGroup:
         self._is_awake = True
         os.eventfd_write(self._fd, self._members)
 
-    def leave(self, has_waited: bool) -> bool:
+    def leave_and_tell_if_reusable(self, has_waited: bool) -> bool:
         """Returns whether the group is empty and can be used again: not if a thread has left without its wake-up."""
         if has_waited:
             self._members -= 1

@@ -89,7 +89,7 @@ def _contains_type(info: Any, kinds: tuple[type, ...], seen: set[int]) -> bool:
     return False
 
 
-def explain_unsupported_type(annotation: Any) -> str:
+def explain_unsupported_type_if_any(annotation: Any) -> str:
     """Returns a sentence about the type within the annotation that cannot travel; "" if all of it can."""
     try:
         info = types.type_info(annotation)

@@ -24,9 +24,9 @@ from .._core.delivery import Delivery
 from .._core.failure import Failure
 from .._core.limits import MAX_ERROR_CHARS, MAX_TRACEBACK_CHARS, MAX_U32
 from ..errors import DecodeError
-from .entry import ENVELOPE, NAME, Entry, decode_name
+from .entry import ENVELOPE, NAME, Entry, decode_name_or_empty
 from .envelope import decode_envelope, encode_envelope, remove_expiry
-from .lenient import LATEST_MS, read_entry_id, read_int, read_pairs, read_text
+from .lenient import LATEST_MS, read_cut_text, read_entry_id, read_first_pairs, read_int
 from .msgpack import decode_data
 
 MAX_TYPE_CHARS = 200
@@ -81,11 +81,21 @@ def encode_dead_letter(job: Delivery, reason: str, failure: Failure | None, runs
 
 
 def _encode_error_fields(failure: Failure) -> tuple[bytes, ...]:
-    kind, text = _cut_text(failure.error_type, MAX_TYPE_CHARS), _cut_text(failure.text, MAX_ERROR_CHARS)
-    return b"error_type", kind, b"error", text, b"traceback", _cut_text(failure.traceback(), MAX_TRACEBACK_CHARS)
+    kind, text = (
+        _cut_and_encode_text(failure.error_type, MAX_TYPE_CHARS),
+        _cut_and_encode_text(failure.text, MAX_ERROR_CHARS),
+    )
+    return (
+        b"error_type",
+        kind,
+        b"error",
+        text,
+        b"traceback",
+        _cut_and_encode_text(failure.traceback(), MAX_TRACEBACK_CHARS),
+    )
 
 
-def encode_rejected_letter(
+def encode_letter_of_rejected_entry(
     entry_id: bytes, fields: list[bytes] | None, reason: str, detail: str, worker: str
 ) -> list[bytes]:
     """Writes the letter of an entry that could not become a job, with its bytes and name as they were.
@@ -96,7 +106,14 @@ def encode_rejected_letter(
     letter = [b"", b""] if fields is None else [ENVELOPE, pairs.get(ENVELOPE, b"")]
     if pairs.get(NAME):
         letter += (NAME, pairs[NAME])
-    letter += (b"source_id", entry_id, b"reason", reason.encode(), b"detail", _cut_text(detail, MAX_ERROR_CHARS))
+    letter += (
+        b"source_id",
+        entry_id,
+        b"reason",
+        reason.encode(),
+        b"detail",
+        _cut_and_encode_text(detail, MAX_ERROR_CHARS),
+    )
     if ENVELOPE not in pairs and pairs:
         letter += (b"raw", b" ".join(word.hex().encode() for word in (fields or []))[:MAX_TRACEBACK_CHARS])
     return [*letter, b"attempts", b"0", b"worker", worker.encode()]
@@ -104,10 +121,10 @@ def encode_rejected_letter(
 
 def read_dead_letter(entry: Entry) -> DeadJob:
     """Reads any entry of the dead letters. Texts are cut; the payload is not, because it is the job itself."""
-    fields = read_pairs(entry[1])
+    fields = read_first_pairs(entry[1])
 
     def read_text_field(name: bytes) -> str | None:
-        return read_text(fields.get(name))
+        return read_cut_text(fields.get(name))
 
     payload = fields.get(ENVELOPE, b"")
     try:
@@ -118,7 +135,7 @@ def read_dead_letter(entry: Entry) -> DeadJob:
         dlq_id=entry[0].decode(),
         source_id=read_text_field(b"source_id") or "",
         reason=read_text_field(b"reason") or "",
-        name=decode_name(fields.get(NAME)),
+        name=decode_name_or_empty(fields.get(NAME)),
         job_id=job_id,
         attempts=read_int(fields.get(b"attempts")),
         detail=read_text_field(b"detail"),
@@ -140,18 +157,18 @@ def encode_letter_as_read(letter: DeadJob) -> list[bytes]:
         fields += (NAME, letter.name.encode("utf-8", "backslashreplace"))
     fields += (
         b"source_id",
-        _cut_text(letter.source_id, MAX_TYPE_CHARS),
+        _cut_and_encode_text(letter.source_id, MAX_TYPE_CHARS),
         b"reason",
-        _cut_text(letter.reason, MAX_TYPE_CHARS),
+        _cut_and_encode_text(letter.reason, MAX_TYPE_CHARS),
     )
     if letter.attempts is not None:
         fields += (b"attempts", b"%d" % letter.attempts)
     texts = {"detail": MAX_ERROR_CHARS, "error_type": MAX_TYPE_CHARS, "error": MAX_ERROR_CHARS}
     for name, chars in {**texts, "traceback": MAX_TRACEBACK_CHARS, "worker": MAX_TYPE_CHARS}.items():
         if (text := getattr(letter, name)) is not None:
-            fields += (name.encode(), _cut_text(text, chars))
+            fields += (name.encode(), _cut_and_encode_text(text, chars))
     return fields
 
 
-def _cut_text(text: str, chars: int) -> bytes:
+def _cut_and_encode_text(text: str, chars: int) -> bytes:
     return text[:chars].encode("utf-8", "backslashreplace")

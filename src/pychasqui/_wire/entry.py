@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import Any, TypeAlias
 
-from .lenient import read_pairs
+from .lenient import read_first_pairs
 
 # hot: the two-element lists are used as hiredis made them: [id, [field, value, ...]], the fields None if deleted
 Entry: TypeAlias = list[Any]
@@ -38,11 +38,11 @@ def entry_sort_key(entry_id: bytes) -> tuple[int, int]:
 
 def read_envelope_and_name(entry: Entry) -> tuple[bytes, str]:
     """Returns envelope and name of any entry, b"" and "" where there is none."""
-    fields = read_pairs(entry[1])
-    return fields.get(ENVELOPE, b""), decode_name(fields.get(NAME))
+    fields = read_first_pairs(entry[1])
+    return fields.get(ENVELOPE, b""), decode_name_or_empty(fields.get(NAME))
 
 
-def may_be_unique(job_id: str) -> bool:
+def may_be_unique_by_id_alone(job_id: str) -> bool:
     """Whether a job of that id may hold a uniqueness key without a u in its entry.
 
     A user gave an id that is not 26 capital letters and digits. An id that looks like a ULID needs the u, which
@@ -52,7 +52,7 @@ def may_be_unique(job_id: str) -> bool:
     return len(job_id) != ULID_CHARS or not ((raw := job_id.encode()).isupper() and raw.isalnum())
 
 
-def read_entry_id_of_unique(value: bytes) -> bytes | None:
+def read_entry_id_in_uniqueness_key(value: bytes) -> bytes | None:
     """The entry id in a uniqueness key; None while the job is delayed, and for what somebody else has put there."""
     entry_id = value.removeprefix(b"w")  # the key lasts for a window
     return entry_id if _ENTRY_ID.fullmatch(entry_id) else None
@@ -61,10 +61,10 @@ def read_entry_id_of_unique(value: bytes) -> bytes | None:
 def read_name_of_rejected(fields: list[bytes] | None) -> str:
     """The name of an entry that could not become a job; "" if it has none."""
     words = fields or []
-    return decode_name(dict(zip(words[::2], words[1::2], strict=False)).get(NAME))
+    return decode_name_or_empty(dict(zip(words[::2], words[1::2], strict=False)).get(NAME))
 
 
-def decode_name(raw: bytes | None) -> str:
+def decode_name_or_empty(raw: bytes | None) -> str:
     """The name in a field; "" if there is none, or one that is not UTF-8."""
     if not raw:
         return ""

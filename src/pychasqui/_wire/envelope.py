@@ -51,7 +51,7 @@ def encode_envelope(
         raise InvalidArgument(f"the job id {job_id!a} has a lone surrogate, which UTF-8 cannot hold") from None
 
 
-def encode_new_jobs(job_ids: list[str], data_items: list[Any], created_at_ms: int) -> list[bytes] | None:
+def encode_new_jobs_if_plain(job_ids: list[str], data_items: list[Any], created_at_ms: int) -> list[bytes] | None:
     """Encodes jobs that have only an id of ours and data; None if the data of one must be encoded by encode_data()."""
     payloads = encode_all_if_plain(data_items)
     if payloads is None:
@@ -79,7 +79,7 @@ def read_snoozes(extras: bytes) -> int:
     return snoozes if type(snoozes) is int and snoozes > 0 else 0
 
 
-def read_timeout_s(extras: bytes) -> float:
+def read_timeout_s_or_zero(extras: bytes) -> float:
     """Returns how long a run of the job may take; 0 if its producer has set no time."""
     if b"to" not in extras:  # hot: a traced job has extras, too, and most jobs have no timeout
         return 0.0
@@ -94,17 +94,17 @@ def read_expiry_ms(extras: bytes) -> int | None:
 
 
 def remove_expiry(extras: bytes) -> bytes:
-    return extras if read_expiry_ms(extras) is None else set_extra(extras, EXPIRES, None)
+    return extras if read_expiry_ms(extras) is None else set_or_remove_extra(extras, EXPIRES, None)
 
 
-def append_more_extras(envelope: bytes, more: bytes) -> bytes:
+def insert_extras_before_own(envelope: bytes, more: bytes) -> bytes:
     """Returns an envelope that has extras of its own with more of them, its own at the end."""
     old = decode_envelope(envelope)
     extras = encode({**decode_data(more), **decode_data(old.extras)})
     return encode_envelope(old.id, old.payload, old.created_at_ms, old.attempt, old.retry, extras)
 
 
-def set_extra(extras: bytes, name: str, value: Any) -> bytes:
+def set_or_remove_extra(extras: bytes, name: str, value: Any) -> bytes:
     """Returns the extras with this one set, or removed if the value is None."""
     try:
         others = dict(decode_data(extras)) if extras else {}
@@ -122,18 +122,18 @@ _decode_delivery = msgspec.msgpack.Decoder(Delivery).decode
 _decode_five = msgspec.msgpack.Decoder(tuple[str, bytes, Unsigned64, Unsigned32, PackedRetry | None]).decode
 
 
-def decode_delivery(data: bytes) -> Delivery:
+def decode_delivery(raw_envelope: bytes) -> Delivery:
     """Returns a Delivery with the envelope that `data` starts with, and the value in its payload."""
     try:
         # hot: 0.1 us; what is of the usual shape and cannot be too deep or too large needs no other check
-        if data[0] == 0x94:
-            delivery = _decode_delivery(data)
+        if raw_envelope[0] == 0x94:
+            delivery = _decode_delivery(raw_envelope)
             if len(delivery.payload) <= MAX_DEPTH:
                 delivery.data = decode_unchecked(delivery.payload)
                 return delivery
     except (IndexError, *DECODER_REFUSALS):
         pass
-    envelope = decode_envelope(data)
+    envelope = decode_envelope(raw_envelope)
     return Delivery(
         envelope.id,
         envelope.payload,
@@ -185,7 +185,7 @@ def _decode_with_extras(data: bytes, refusal: Exception) -> Envelope | None:
 
 def _decode_unusual(data: bytes) -> Envelope:
     """Decodes the shapes that no known producer writes."""
-    fields = read_struct(data, "the envelope", _FIELDS, min_fields=3)
+    fields = read_struct(data, "the envelope", _FIELDS, min_array_fields=3)
     for name in ("id", "payload", "created_at_ms"):
         if name not in fields:
             raise DecodeError(f"the envelope has no {name}")

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from .._core.outcome import CANCELLED, FailedRun
 from .entry import Entry
-from .lenient import read_int, read_pairs, read_text
+from .lenient import read_cut_text, read_first_pairs, read_int
 
 RETRY_SCHEDULED = "retry-scheduled"
 MAX_REASON_CHARS = 500
@@ -71,7 +71,7 @@ def make_write_completed_arguments(completed: Iterable[CompletedEvent], *, resul
 
 def make_failed_event(job_id: str, job_name: str, run: FailedRun, at_ms: int) -> Event:
     """A handler has raised."""
-    extras = ("attempt", run.attempt, "reason", cut_error_text(run.error), "duration_us", run.duration_us)
+    extras = ("attempt", run.attempt, "reason", cut_event_text(run.error), "duration_us", run.duration_us)
     return Event("failed", job_id, job_name, extras, at_ms)
 
 
@@ -84,16 +84,16 @@ def make_failed_run_events(job_id: str, job_name: str, run: FailedRun, at_ms: in
     return [Event("timeout", job_id, job_name, extras, at_ms), failed]
 
 
-def make_retry_event(job_id: str, job_name: str, attempt: int, delay_ms: int, at_ms: int) -> Event:
+def make_retry_event(job_id: str, job_name: str, next_attempt: int, delay_ms: int, at_ms: int) -> Event:
     """A failed job waits for the run with the number `attempt`."""
-    return Event(RETRY_SCHEDULED, job_id, job_name, ("attempt", attempt, "backoff_ms", delay_ms), at_ms)
+    return Event(RETRY_SCHEDULED, job_id, job_name, ("attempt", next_attempt, "backoff_ms", delay_ms), at_ms)
 
 
 def make_dead_event(job_id: str, job_name: str, runs: int, reason: str, run: FailedRun | None, at_ms: int) -> Event:
     """A job is in the dead letters after that many runs; `run` is the last of them if it ended here."""
     extras: tuple[str | int, ...] = ("attempt", runs, "reason", reason)
     if run is not None:
-        extras += ("error_type", cut_error_text(run.error_type), "error", cut_error_text(run.error))
+        extras += ("error_type", cut_event_text(run.error_type), "error", cut_event_text(run.error))
     return Event("dlq", job_id, job_name, extras, at_ms)
 
 
@@ -112,7 +112,7 @@ def make_expired_event(job_id: str, job_name: str, runs: int, at_ms: int) -> Eve
 
 def make_progress_event(job_id: str, job_name: str, percent: int, words: tuple[str | int, ...]) -> Event:
     """A handler says how far its job is; `words` are fields of its own."""
-    cut = (cut_error_text(word) if isinstance(word, str) else word for word in words)
+    cut = (cut_event_text(word) if isinstance(word, str) else word for word in words)
     return Event("progress", job_id, job_name, ("progress", percent, *cut))
 
 
@@ -121,7 +121,7 @@ def make_drained_event() -> Event:
     return Event("drained")
 
 
-def join_events(*events: Event) -> tuple[str | int, ...]:
+def encode_events_for_scripts(*events: Event) -> tuple[str | int, ...]:
     """Events as scripts take them: each with its number of words before it."""
     words: list[str | int] = []
     for event in events:
@@ -134,7 +134,7 @@ def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-def cut_error_text(text: str) -> str:
+def cut_event_text(text: str) -> str:
     """An error's text as an event carries it."""
     return text[:MAX_REASON_CHARS].encode("utf-8", "backslashreplace").decode()
 
@@ -154,7 +154,8 @@ class QueueEvent:
 def read_event(entry: Entry) -> QueueEvent:
     """Reads any entry of the event stream. A number that is none stays text, and long texts are cut."""
     pairs = {
-        read_text(field, MAX_FIELD_BYTES) or "": read_text(value) or "" for field, value in read_pairs(entry[1]).items()
+        read_cut_text(field, MAX_FIELD_BYTES) or "": read_cut_text(value) or ""
+        for field, value in read_first_pairs(entry[1]).items()
     }
     fields: dict[str, Any] = {}
     for field, value in pairs.items():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .entry import Entry
-from .lenient import read_pairs, read_text
+from .lenient import read_cut_text, read_first_pairs
 
 LINE = "line"
 MAX_LINE_BYTES = 4096
@@ -16,4 +16,4 @@ def cut_line(line: str) -> str:
 
 def read_line(entry: Entry) -> str | None:
     """Returns the line, whatever its field is called; None if the entry has none."""
-    return read_text(next(iter(read_pairs(entry[1]).values()), None))
+    return read_cut_text(next(iter(read_first_pairs(entry[1]).values()), None))

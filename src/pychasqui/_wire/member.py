@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from ..errors import DecodeError, InvalidArgument
-from .entry import decode_name
+from .entry import decode_name_or_empty
 
 
-def join_member(name: str, envelope: bytes) -> bytes:
+def make_delayed_member(name: str, envelope: bytes) -> bytes:
     """Returns the member for a job of that name."""
     try:
         raw = name.encode()
@@ -22,4 +22,4 @@ def split_member(member: bytes) -> tuple[str, bytes]:
     end = 4 + int.from_bytes(member[:4], "little")
     if end > len(member):
         raise DecodeError(f"the delayed member has {len(member)} bytes, but its name should end at {end}")
-    return decode_name(member[4:end]), member[end:]
+    return decode_name_or_empty(member[4:end]), member[end:]

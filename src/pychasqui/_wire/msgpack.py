@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 import msgspec
 
 from ..errors import DecodeError, PayloadTooLarge, UnsupportedData
-from .msgpack_scan import MAX_DEPTH, MAX_GROWTH, Scan, max_memory_bytes_of, scan_to_end_of_value
+from .msgpack_scan import MAX_DEPTH, MAX_GROWTH, Scan, allowed_memory_bytes_for, scan_to_end_of_value
 
 encode = msgspec.msgpack.Encoder().encode
 
@@ -34,7 +34,7 @@ def encode_data(data: Any) -> bytes:
     if type(data) in _CONTAINERS:
         for value in get_referents(data):
             if type(value) not in _SCALARS:
-                return _check_decodable(encoded) if _is_plain(data) else _encode_unusual(data)
+                return _check_decodable(encoded) if _has_plain_content(data) else _encode_unusual(data)
         return _check_decodable(encoded) if len(encoded) >= _SCAN_BYTES else encoded
     return encoded if type(data) in _SCALARS else _encode_unusual(data)
 
@@ -44,19 +44,19 @@ def encode_all_if_plain(items: list[Any]) -> list[bytes] | None:
     # hot: all types of all items in one set, 0.2 us an item with the encoding; one by one it is 0.35
     if not set(map(type, items)) <= _PLAIN:
         return None
-    # Before _are_all_plain(): what is encoded holds no circle, and no more values than it has bytes.
+    # Before _have_all_plain_content(): what is encoded holds no circle, and no more values than it has bytes.
     try:
         encoded = list(map(encode, items))
     except Exception:  # noqa: BLE001  the closer look says what is wrong
         return None
-    return encoded if max(map(len, encoded), default=0) < _SCAN_BYTES and _are_all_plain(items) else None
+    return encoded if max(map(len, encoded), default=0) < _SCAN_BYTES and _have_all_plain_content(items) else None
 
 
-def _is_plain(data: Any) -> bool:
-    return _are_all_plain([data])
+def _has_plain_content(data: Any) -> bool:
+    return _have_all_plain_content([data])
 
 
-def _are_all_plain(values_of_layer: list[Any]) -> bool:
+def _have_all_plain_content(values_of_layer: list[Any]) -> bool:
     """Is all that these hold, down to MAX_DEPTH, of exact types that msgspec writes as msgpack-python does?
 
     Goes down layer by layer: get_referents returns what all containers of a layer hold, in one call. Of a dict these
@@ -77,7 +77,7 @@ def _are_all_plain(values_of_layer: list[Any]) -> bool:
 def _check_decodable(encoded: bytes) -> bytes:
     if len(encoded) >= _SCAN_BYTES:
         try:
-            scan_to_end_of_value(encoded, 0, max_depth=MAX_DEPTH, max_memory=max_memory_bytes_of(encoded))
+            scan_to_end_of_value(encoded, 0, max_depth=MAX_DEPTH, max_memory_bytes=allowed_memory_bytes_for(encoded))
         except DecodeError as refusal:
             raise PayloadTooLarge(f"no worker would decode the data: {refusal}") from None
     return encoded
@@ -178,7 +178,7 @@ DECODER_REFUSALS = (msgspec.MsgspecError, UnicodeDecodeError, OverflowError, Rec
 def decode_data(payload: bytes) -> Any:
     """The value in `payload`. Of the extension types only timestamps are allowed, and become datetimes."""
     scan = make_scan_if_needed(payload)
-    while scan is not None and not scan.advance(1_000_000):
+    while scan is not None and not scan.advance_and_tell_if_ended(1_000_000):
         pass
     return decode_scanned(payload)
 
@@ -187,7 +187,7 @@ def make_scan_if_needed(payload: bytes) -> Scan | None:
     """The scan that must end before a payload of this size is decoded; None if it needs none."""
     if len(payload) < _SCAN_BYTES:
         return None
-    return Scan(payload, 0, max_depth=MAX_DEPTH, max_memory=max_memory_bytes_of(payload))
+    return Scan(payload, 0, max_depth=MAX_DEPTH, max_memory_bytes=allowed_memory_bytes_for(payload))
 
 
 def decode_scanned(payload: bytes) -> Any:

@@ -80,7 +80,7 @@ def encode_override_for_spec(spec: bytes, retry: bytes) -> bytes:
     return _digest_spec(spec) + retry
 
 
-def read_override_of_spec(spec: bytes, stored: bytes) -> bytes:
+def read_override_if_for_this_spec(spec: bytes, stored: bytes) -> bytes:
     """The override in the hash field retry; b"" if it was stored with another spec."""
     digest = _digest_spec(spec)
     return stored[len(digest) :] if stored.startswith(digest) else b""
@@ -92,21 +92,22 @@ def _digest_spec(spec: bytes) -> bytes:
 
 def decode_spec(data: bytes) -> RepeatSpec:
     """Returns the repeatable that `data` starts with; raises DecodeError also if it could never be fired."""
-    fields = read_struct(data, "the repeatable", _FIELDS, min_fields=_MIN_FIELDS)
+    fields = read_struct(data, "the repeatable", _FIELDS, min_array_fields=_MIN_FIELDS)
 
-    def field(name: str) -> bytes:
+    def field_or_nil(name: str) -> bytes:
         return fields.get(name, NIL)
 
     missed_fires = fields.get("missed_fires")
     try:
         return RepeatSpec(
-            key=read_text(field("key"), "key"),
-            job_name=read_text(field("job_name"), "job_name"),
-            pattern=_read_pattern(field("pattern")),
-            payload=_read_data(field("payload")),
-            limit=read_optional(read_u64, field("limit"), "limit") or None,  # the official engine takes 0 for no limit
-            start_after_ms=read_optional(read_u64, field("start_after_ms"), "start_after_ms"),
-            end_before_ms=read_optional(read_u64, field("end_before_ms"), "end_before_ms"),
+            key=read_text(field_or_nil("key"), "key"),
+            job_name=read_text(field_or_nil("job_name"), "job_name"),
+            pattern=_read_pattern(field_or_nil("pattern")),
+            payload=_read_data(field_or_nil("payload")),
+            limit=read_optional(read_u64, field_or_nil("limit"), "limit")
+            or None,  # the official engine takes 0 for no limit
+            start_after_ms=read_optional(read_u64, field_or_nil("start_after_ms"), "start_after_ms"),
+            end_before_ms=read_optional(read_u64, field_or_nil("end_before_ms"), "end_before_ms"),
             missed_fires=MissedFiresPolicy.skip() if missed_fires is None else _read_policy(missed_fires),
         )
     except (InvalidArgument, InvalidType) as error:
@@ -116,10 +117,10 @@ def decode_spec(data: bytes) -> RepeatSpec:
 def _read_pattern(raw: bytes) -> RepeatPattern:
     tag, content = read_variant(raw, _PATTERNS, "pattern")
     if tag == "Every":
-        fields = read_struct(content, tag, ("interval_ms",), min_fields=1)
+        fields = read_struct(content, tag, ("interval_ms",), min_array_fields=1)
         return RepeatPattern.every(read_u64(fields.get("interval_ms", NIL), "interval_ms"))
     if tag == "Cron":
-        fields = read_struct(content, tag, ("expression", "tz"), min_fields=2)
+        fields = read_struct(content, tag, ("expression", "tz"), min_array_fields=2)
         tz = read_optional(read_text, fields.get("tz", NIL), "tz")
         return RepeatPattern.cron(read_text(fields.get("expression", NIL), "expression"), tz)
     raise DecodeError(f"pattern must be Every or Cron, not {tag!r}"[:200])
@@ -128,7 +129,7 @@ def _read_pattern(raw: bytes) -> RepeatPattern:
 def _read_policy(raw: bytes) -> MissedFiresPolicy:
     tag, content = read_variant(raw, _POLICIES, "missed_fires")
     if tag == "FireAll":
-        fields = read_struct(content, tag, ("max_catchup",), min_fields=1)
+        fields = read_struct(content, tag, ("max_catchup",), min_array_fields=1)
         max_catchup = read_u32(fields.get("max_catchup", NIL), "max_catchup")
         # A user cannot ask to catch up on none; other producers can, and mean this.
         return MissedFiresPolicy.fire_all(max_catchup) if max_catchup else MissedFiresPolicy.skip()

@@ -39,7 +39,7 @@ def unpack_retry(packed: PackedRetry) -> RetryOverride:
 
 def decode_retry(raw: bytes) -> RetryOverride:
     """Reads an override in any shape."""
-    fields = read_struct(raw, "retry", RetryOverride.__struct_fields__, min_fields=2)
+    fields = read_struct(raw, "retry", RetryOverride.__struct_fields__, min_array_fields=2)
     return RetryOverride(
         max_attempts=read_optional(read_u32, fields.get("max_attempts", NIL), "retry.max_attempts"),
         backoff=read_optional(_read_backoff, fields.get("backoff", NIL), "backoff"),
@@ -47,7 +47,7 @@ def decode_retry(raw: bytes) -> RetryOverride:
 
 
 def _read_backoff(raw: bytes, value_name: str) -> BackoffSpec:
-    fields = read_struct(raw, value_name, BackoffSpec.__struct_fields__, min_fields=5)
+    fields = read_struct(raw, value_name, BackoffSpec.__struct_fields__, min_array_fields=5)
     for name in ("kind", "delay_ms"):
         if name not in fields:
             raise DecodeError(f"{value_name} has no {name}")

@@ -32,7 +32,7 @@ _decode_u64 = msgspec.msgpack.Decoder(Unsigned64).decode
 _decode_float = msgspec.msgpack.Decoder(float).decode
 
 
-def read_struct(data: bytes, value_name: str, names: tuple[str, ...], *, min_fields: int) -> dict[str, bytes]:
+def read_struct(data: bytes, value_name: str, names: tuple[str, ...], *, min_array_fields: int) -> dict[str, bytes]:
     """Returns the fields of the struct that `data` starts with, each still encoded."""
     is_keyed = is_map(data[0]) if data else False
     if not is_keyed and not (data and is_array(data[0])):
@@ -40,8 +40,8 @@ def read_struct(data: bytes, value_name: str, names: tuple[str, ...], *, min_fie
     position, count = read_head_end_and_length(data, 0)
     if is_keyed and count > _MAX_KEYS:
         raise DecodeError(f"{value_name} is a map of {count}, more than {_MAX_KEYS}")
-    if not is_keyed and not min_fields <= count <= len(names):
-        raise DecodeError(f"{value_name} is an array of {count}, not of {min_fields} to {len(names)}")
+    if not is_keyed and not min_array_fields <= count <= len(names):
+        raise DecodeError(f"{value_name} is an array of {count}, not of {min_array_fields} to {len(names)}")
     fields: dict[str, bytes] = {}
     for index in range(count):
         if is_keyed:

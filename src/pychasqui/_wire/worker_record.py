@@ -27,7 +27,7 @@ encode_worker = msgspec.msgpack.Encoder().encode
 _decode_worker = msgspec.msgpack.Decoder(WorkerInfo).decode
 
 
-def decode_worker_record(name: str, raw: bytes) -> WorkerInfo:
+def read_worker_record_or_error(name: str, raw: bytes) -> WorkerInfo:
     """Reads a living worker's record, whatever bytes it has. Texts are cut."""
     try:
         if len(raw) > MAX_RECORD_BYTES:

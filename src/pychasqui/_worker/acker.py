@@ -80,7 +80,7 @@ class Acker(Service):
         self._metrics = metrics
         self._result_ttl_ms = result_ttl_ms  # 0: results are not stored
         # hot: chosen once; a plain ack knows nothing of results
-        self.done = self._queue_ack_with_result if result_ttl_ms else self._queue_ack
+        self.done = self._queue_ack_with_result if result_ttl_ms else self._queue_ack_without_result
         self._batch_sizes = shared.batch_sizes
         unsettled = shared.holdings.unsettled
         self._done, self._done_by_script = (
@@ -91,30 +91,30 @@ class Acker(Service):
         self._kinds = (
             OutcomeKind(unsettled.done, self._ack_plain_jobs),
             OutcomeKind(unsettled.done_by_script, self._ack_jobs_by_script),
-            OutcomeKind(self._failed, mover.reschedule),
-            OutcomeKind(self._dead, mover.bury),
+            OutcomeKind(self._failed, mover.reschedule_first_batches),
+            OutcomeKind(self._dead, mover.bury_first_batches),
         )
 
-    def _queue_ack(self, job: Delivery, result: Any) -> None:
+    def _queue_ack_without_result(self, job: Delivery, result: Any) -> None:
         (self._done_by_script if job.may_be_unique else self._done).append(job)
         if self._sleeper is not None:
-            self.wake()
+            self.wake_if_asleep()
 
     def _queue_ack_with_result(self, job: Delivery, result: Any) -> None:
-        job.result, job.why_not_stored = encode_result(job, result)
+        job.result, job.why_not_stored = try_encode_result(job, result)
         self._done_by_script.append(job)
         if self._sleeper is not None:
-            self.wake()
+            self.wake_if_asleep()
 
-    def reschedule(self, job: Rescheduled) -> None:
+    def queue_reschedule(self, job: Rescheduled) -> None:
         self._failed.add(job, job.size)
         if self._sleeper is not None:
-            self.wake()
+            self.wake_if_asleep()
 
-    def bury(self, job: Buried) -> None:
+    def queue_bury(self, job: Buried) -> None:
         self._dead.add(job, job.size)
         if self._sleeper is not None:
-            self.wake()
+            self.wake_if_asleep()
 
     async def _run(self) -> None:
         while True:
@@ -124,9 +124,9 @@ class Acker(Service):
                 if (kind.unsettled.waiting or kind.unsettled.refused) and kind.unsettled.is_ready  # hot: most have none
             ]
             if len(ready) == 1:
-                await self._send_outcomes(ready[0])
+                await self._send_some_outcomes(ready[0])
             elif ready:  # at the same time: on a slow line, one kind must not wait for the replies of the others
-                await asyncio.gather(*map(self._send_outcomes, ready))
+                await asyncio.gather(*map(self._send_some_outcomes, ready))
             elif self._is_stopping and self._has_only_refused_left():
                 return
             else:
@@ -145,13 +145,13 @@ class Acker(Service):
         """Whether only outcomes are left that Redis refuses for good: their entries stay pending."""
         return all(not kind.unsettled.waiting or kind.unsettled.is_refused for kind in self._kinds)
 
-    async def _send_outcomes(self, kind: OutcomeKind) -> None:
+    async def _send_some_outcomes(self, kind: OutcomeKind) -> None:
         """Sends one batch of this kind or a few. Outcomes leave their list only when Redis has answered."""
-        kind.unsettled.retry_refused_if_due()
+        kind.unsettled.move_refused_batch_to_waiting_if_due()
         try:
             await kind.settle()
         except RedisTrouble as error:
-            self._retry_after_pause(kind.unsettled, error)
+            self._schedule_retry(kind.unsettled, error)
         self._settled.send()
 
     async def _ack_plain_jobs(self) -> None:
@@ -193,7 +193,7 @@ class Acker(Service):
     def _send_plain_ack(self, start: int) -> SentAck:
         jobs = self._done[start : start + self._batch_sizes.ack]
         ids = [job.entry_id for job in jobs]
-        return SentAck(jobs, self._broker.send_ack(self._group, ids, self._completed_events_of(jobs)))
+        return SentAck(jobs, self._broker.send_ack(self._group, ids, self._make_completed_events_callback(jobs)))
 
     def _send_ack_by_script(self, start: int) -> SentAck:
         jobs = self._done_by_script[start : start + self._script_batch_size(start)]
@@ -205,14 +205,14 @@ class Acker(Service):
         results = [(job.id, job.result) for job in jobs if job.result is not None]
         marked = [(job.entry_id, job.id) for job in jobs if job.may_be_unique]
         refused = await self._broker.ack_with_results(
-            self._group, self._result_ttl_ms, ids, results, marked, self._completed_events_of(jobs)
+            self._group, self._result_ttl_ms, ids, results, marked, self._make_completed_events_callback(jobs)
         )
         if refused:
             log.warning("Redis has refused %d results; their jobs are done", refused)
 
     async def _ack_unique(self, jobs: list[Delivery]) -> None:
         await self._broker.ack_unique(
-            self._group, [(job.entry_id, job.id) for job in jobs], self._completed_events_of(jobs)
+            self._group, [(job.entry_id, job.id) for job in jobs], self._make_completed_events_callback(jobs)
         )
 
     def _remove_acked_jobs(self, done_jobs: list[Delivery], acked_jobs: list[Delivery], kind: OutcomeKind) -> None:
@@ -233,11 +233,15 @@ class Acker(Service):
         )
         return max(1, bisect_right(list(costs), RESULT_BATCH_BYTES))
 
-    def _completed_events_of(self, jobs: list[Delivery]) -> EventsOnSend | None:
+    def _make_completed_events_callback(self, jobs: list[Delivery]) -> EventsOnSend | None:
         """The events that the broker writes right behind the ack of these jobs."""
-        return None if self._event_writer is None else partial(self._event_writer.make_completed_events, jobs)
+        return (
+            None
+            if self._event_writer is None
+            else partial(self._event_writer.make_completed_and_missing_active_events, jobs)
+        )
 
-    def _retry_after_pause(self, unsettled: Unsettled[Any], error: RedisTrouble) -> None:
+    def _schedule_retry(self, unsettled: Unsettled[Any], error: RedisTrouble) -> None:
         """Has this kind sent again after a pause, and reports a missing group."""
         action = action_for(error)
         if action is ErrorAction.NO_GROUP:  # a worker that drains does not read, so no other part notices
@@ -247,7 +251,7 @@ class Acker(Service):
         unsettled.record_failure(error)
 
 
-def encode_result(job: Delivery, result: Any) -> tuple[bytes | None, str]:
+def try_encode_result(job: Delivery, result: Any) -> tuple[bytes | None, str]:
     """Returns the encoded result, or None and why: a result that cannot be stored does not fail its job."""
     try:
         return encode_data(result), ""

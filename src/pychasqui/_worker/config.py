@@ -19,7 +19,7 @@ from ..tracing import TracingOption, check_tracing
 from .handlers import Handler, check_handler, is_async
 
 
-def _check_consumer_id(_: str, value: Any) -> str:
+def _check_or_make_consumer_id(_: str, value: Any) -> str:
     return f"c-{uuid4()}" if value is None else checks.check_consumer_id(value)
 
 
@@ -57,7 +57,7 @@ class WorkerConfig:
     # Who it is
     group: Option[str, str] = Option(defaults.GROUP, checks.check_consumer_name)
     """the consumer group; official workers are in "default\""""
-    consumer_id: Option[str | None, str] = Option(None, _check_consumer_id)
+    consumer_id: Option[str | None, str] = Option(None, _check_or_make_consumer_id)
     """its name in the group, one for each living worker; None makes one up"""
 
     # Reading
@@ -132,12 +132,12 @@ class WorkerConfig:
             )
 
     @property
-    def events_max_len(self) -> int:
+    def events_max_len_or_zero(self) -> int:
         """The length of the event stream; 0 if no events are written."""
         return self.events_max_stream_len if self.events_enabled else 0
 
     @property
-    def stored_result_ttl_ms(self) -> int:
+    def result_ttl_ms_or_zero(self) -> int:
         """For how long results are stored; 0 if they are not."""
         return self.result_ttl_ms if self.store_results else 0
 

@@ -10,8 +10,8 @@ from typing import Any
 from .._core.delivery import Delivery
 from .._core.outcome import max_attempts_of
 from .._redis.replies import Entry
-from .._wire.entry import ENVELOPE, NAME, ULID_CHARS, decode_name, may_be_unique, read_job_fields
-from .._wire.envelope import decode_delivery, decode_envelope, read_expiry_ms, read_timeout_s
+from .._wire.entry import ENVELOPE, NAME, ULID_CHARS, decode_name_or_empty, may_be_unique_by_id_alone, read_job_fields
+from .._wire.envelope import decode_delivery, decode_envelope, read_expiry_ms, read_timeout_s_or_zero
 from .._wire.msgpack import decode_scanned, make_scan_if_needed
 from ..errors import DecodeError
 from .job_stops import JobStops
@@ -52,13 +52,16 @@ class Decoder:
         self._names: dict[bytes | None, str] = {}
         self._large = asyncio.Lock()
 
-    def decode(self, entries: list[Entry], deliveries: int, put_off_after: float = 0.0) -> list[Delivery]:
-        """Returns the jobs that are to run; `deliveries` is how often the entries were delivered before.
+    def decode_or_settle_entries(
+        self, entries: list[Entry], earlier_deliveries: int, put_off_after: float = 0.0
+    ) -> list[Delivery]:
+        """Returns the jobs that are to run; buries or acks the other entries.
 
-        Large ones, and those left at the time `put_off_after`, are decoded by finish_decoding_job() when they start.
+        Large ones, and those left at the time `put_off_after`, are decoded by decode_or_settle_put_off_job() when they
+        start.
         """
         if len(entries) > ENTRIES_A_CHECK:
-            return self._decode_in_slices(entries, deliveries, put_off_after or monotonic() + SLICE_S)
+            return self._decode_in_slices(entries, earlier_deliveries, put_off_after or monotonic() + SLICE_S)
         jobs: list[Delivery] = []
         names, small_bytes, max_attempts = self._names, self._small_bytes, self._max_attempts
         for entry_id, fields in entries:
@@ -71,26 +74,28 @@ class Decoder:
                 if len(raw) > small_bytes:
                     put_off_after = put_off_after or monotonic() + SLICE_S
                     if len(raw) > self._max_payload_bytes:
-                        self._on_rejected(entry_id, deliveries + 1, fields, "oversize_payload", f"{len(raw)} bytes")
+                        self._on_rejected(
+                            entry_id, earlier_deliveries + 1, fields, "oversize_payload", f"{len(raw)} bytes"
+                        )
                         continue
                     if self._should_put_off_decoding(raw, put_off_after):
-                        jobs.append(_make_undecoded_delivery(entry_id, fields, deliveries))
+                        jobs.append(_make_undecoded_delivery(entry_id, fields, earlier_deliveries))
                         continue
                 job = decode_delivery(raw)
             except DecodeError as error:
-                self._on_rejected(entry_id, deliveries + 1, fields, "decode_failed", str(error))
+                self._on_rejected(entry_id, earlier_deliveries + 1, fields, "decode_failed", str(error))
                 continue
             except (LookupError, TypeError):
-                self._on_rejected(entry_id, deliveries + 1, fields, "malformed", NO_PAYLOAD)
+                self._on_rejected(entry_id, earlier_deliveries + 1, fields, "malformed", NO_PAYLOAD)
                 continue
             name = names.get(raw_name)
             if name is None:
                 name = self._decode_and_cache_name(raw_name)
             job.name, job.entry_id = name, entry_id
-            if deliveries:
-                job.earlier_deliveries = deliveries
-                job.attempt += deliveries
-            # hot: may_be_unique() written out, 0.06 us
+            if earlier_deliveries:
+                job.earlier_deliveries = earlier_deliveries
+                job.attempt += earlier_deliveries
+            # hot: may_be_unique_by_id_alone() written out, 0.06 us
             raw_id = job.id.encode()
             if is_unique or len(raw_id) != ULID_CHARS or not (raw_id.isupper() and raw_id.isalnum()):
                 job.may_be_unique = True
@@ -100,47 +105,52 @@ class Decoder:
                 self._apply_own_timeout(job)
                 # One that may expire is decoded again when it is to start: until then it may have to wait here.
                 may_expire = read_expiry_ms(job.extras) is not None
-                jobs.append(_make_undecoded_delivery(entry_id, fields, deliveries) if may_expire else job)
+                jobs.append(_make_undecoded_delivery(entry_id, fields, earlier_deliveries) if may_expire else job)
         if self._stops.cancellations is None:
             return jobs
         return [job for job in jobs if not self._finish_if_cancelled(job)]
 
-    def _decode_in_slices(self, entries: list[Entry], deliveries: int, put_off_after: float) -> list[Delivery]:
+    def _decode_in_slices(self, entries: list[Entry], earlier_deliveries: int, put_off_after: float) -> list[Delivery]:
         jobs: list[Delivery] = []
         for start in range(0, len(entries), ENTRIES_A_CHECK):
             if start and monotonic() >= put_off_after:
-                jobs += (_make_undecoded_delivery(entry_id, fields, deliveries) for entry_id, fields in entries[start:])
+                jobs += (
+                    _make_undecoded_delivery(entry_id, fields, earlier_deliveries)
+                    for entry_id, fields in entries[start:]
+                )
                 break
-            jobs += self.decode(entries[start : start + ENTRIES_A_CHECK], deliveries, put_off_after)
+            jobs += self.decode_or_settle_entries(
+                entries[start : start + ENTRIES_A_CHECK], earlier_deliveries, put_off_after
+            )
         return jobs
 
     def _should_put_off_decoding(self, raw: bytes, put_off_after: float) -> bool:
         return len(raw) > LARGE_BYTES or monotonic() >= put_off_after
 
-    async def finish_decoding_job(self, job: Delivery) -> bool:
+    async def decode_or_settle_put_off_job(self, job: Delivery) -> bool:
         """Decode a job that was put off, in parts between which the loop turns; whether it is to run."""
         if len(job.payload) <= LARGE_BYTES:
-            return await self._decode_large_payload_in_steps(job)
+            return await self._decode_or_settle_in_steps(job)
         async with self._large:  # one at a time: many lanes would each take their part of every turn
-            return await self._decode_large_payload_in_steps(job)
+            return await self._decode_or_settle_in_steps(job)
 
-    async def _decode_large_payload_in_steps(self, job: Delivery) -> bool:
+    async def _decode_or_settle_in_steps(self, job: Delivery) -> bool:
         fields = job.data
         try:
             raw, raw_name, is_unique = read_job_fields(fields)
             if len(raw) > self._max_payload_bytes:
-                self._on_rejected(job.entry_id, job.number, fields, "oversize_payload", f"{len(raw)} bytes")
+                self._on_rejected(job.entry_id, job.delivery_number, fields, "oversize_payload", f"{len(raw)} bytes")
                 return False
             envelope = decode_envelope(raw)
             scan = make_scan_if_needed(envelope.payload)
-            while scan is not None and not scan.advance(STEPS_A_TURN):  # noqa: ASYNC110  it waits for nothing
+            while scan is not None and not scan.advance_and_tell_if_ended(STEPS_A_TURN):  # noqa: ASYNC110  it waits for nothing
                 await asyncio.sleep(0)
             data = decode_scanned(envelope.payload)
         except DecodeError as error:
-            self._on_rejected(job.entry_id, job.number, fields, "decode_failed", str(error))
+            self._on_rejected(job.entry_id, job.delivery_number, fields, "decode_failed", str(error))
             return False
         except (LookupError, TypeError, ValueError):
-            self._on_rejected(job.entry_id, job.number, fields, "malformed", NO_PAYLOAD)
+            self._on_rejected(job.entry_id, job.delivery_number, fields, "malformed", NO_PAYLOAD)
             return False
         job.id, job.name, job.data = (
             envelope.id,
@@ -149,7 +159,7 @@ class Decoder:
         )
         job.attempt, job.created_at_ms = envelope.attempt + job.earlier_deliveries, envelope.created_at_ms
         job.retry, job.payload, job.extras = envelope.retry, envelope.payload, envelope.extras
-        job.may_be_unique, job.is_decoded = is_unique or may_be_unique(envelope.id), True
+        job.may_be_unique, job.is_decoded = is_unique or may_be_unique_by_id_alone(envelope.id), True
         if self._bury_if_exhausted(job):
             return False
         self._apply_own_timeout(job)
@@ -164,7 +174,7 @@ class Decoder:
 
     async def _bury_if_expired(self, job: Delivery) -> bool:
         expires_ms = read_expiry_ms(job.extras) if job.extras else None
-        if expires_ms is None or await self._server_clock.now_ms() < expires_ms:
+        if expires_ms is None or await self._server_clock.estimate_now_ms() < expires_ms:
             return False
         self._on_expired(job)
         return True
@@ -176,22 +186,24 @@ class Decoder:
         return True
 
     def _apply_own_timeout(self, job: Delivery) -> None:
-        if job.extras and (timeout_s := read_timeout_s(job.extras)):
+        if job.extras and (timeout_s := read_timeout_s_or_zero(job.extras)):
             job.timeout_s = timeout_s
             self._stops.shorten_check_interval(timeout_s)
 
-    def reject_oversize(self, entry_id: bytes, deliveries: int, size: int) -> None:
+    def reject_oversize(self, entry_id: bytes, earlier_deliveries: int, size: int) -> None:
         """An entry that is larger than any job may be, and of which only the size has come."""
-        self._on_rejected(entry_id, deliveries + 1, None, "oversize_payload", f"{size} bytes")
+        self._on_rejected(entry_id, earlier_deliveries + 1, None, "oversize_payload", f"{size} bytes")
 
     def _decode_and_cache_name(self, raw: bytes | None) -> str:
         if len(self._names) >= MAX_NAMES:  # names are few; a producer that makes up new ones must not fill our memory
             self._names.clear()
-        name = self._names[raw] = decode_name(raw)
+        name = self._names[raw] = decode_name_or_empty(raw)
         return name
 
 
-def _make_undecoded_delivery(entry_id: bytes, fields: list[Any], deliveries: int) -> Delivery:
-    """A delivery that finish_decoding_job() decodes when it is to start."""
+def _make_undecoded_delivery(entry_id: bytes, fields: list[Any], earlier_deliveries: int) -> Delivery:
+    """A delivery that decode_or_settle_put_off_job() decodes when it is to start."""
     envelope = max((word for word in fields or () if isinstance(word, bytes)), key=len, default=b"")
-    return Delivery("", envelope, data=fields, entry_id=entry_id, earlier_deliveries=deliveries, is_decoded=False)
+    return Delivery(
+        "", envelope, data=fields, entry_id=entry_id, earlier_deliveries=earlier_deliveries, is_decoded=False
+    )

@@ -30,7 +30,7 @@ def log_drain_start(
         consumer,
         len(running),
         "" if len(running) == 1 else "s",
-        count_names(running),
+        describe_most_frequent_names(running),
         deadline_s,
         hint,
     )
@@ -38,7 +38,7 @@ def log_drain_start(
 
 def log_jobs_cut_off(consumer: str, running: Sequence[Delivery], *, reason: str, fate: str) -> None:
     if running:
-        names = count_names(running)
+        names = describe_most_frequent_names(running)
         log.warning(
             "worker %s: %s and of its jobs %d still run (%s): %s",
             consumer,
@@ -63,7 +63,7 @@ def describe_fate_of_threads(lease_s: float) -> str:
     )
 
 
-def count_names(jobs: Sequence[Delivery]) -> str:
+def describe_most_frequent_names(jobs: Sequence[Delivery]) -> str:
     """The most frequent names, each with its number."""
     names = Counter(job.name for job in jobs)
     shown = [f"{count} of {printable(name, 50)!r}" for name, count in names.most_common(NAMES_SHOWN)]

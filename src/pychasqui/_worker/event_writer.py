@@ -52,9 +52,9 @@ class EventWriter(Service):
         """Notes a job whose handler is about to be called; its event active follows."""
         self._started.append(job)  # hot: everything else is done once per batch
         if self._sleeper is not None:
-            self.wake()
+            self.wake_if_asleep()
 
-    def make_completed_events(self, jobs: list[Delivery]) -> EventBatch:
+    def make_completed_and_missing_active_events(self, jobs: list[Delivery]) -> EventBatch:
         """Returns the events of jobs that are done. The broker calls this as it sends the ack, and writes them then."""
         others: list[Event] = []
         if self._stores_results and any(job.result is None for job in jobs):
@@ -85,16 +85,16 @@ class EventWriter(Service):
             )
         return events
 
-    def write(self, events: list[Event]) -> None:
+    def write_behind_active_events(self, events: list[Event]) -> None:
         """Writes these events, behind the active events that are not written yet."""
         self.write_active_events()
         self._write(events)
 
     def _write(self, events: list[Event]) -> None:
-        self._broker.write_events(EventBatch(self._max_len, self._count_if_dropped, events))
+        self._broker.write_or_drop_events(EventBatch(self._max_len, self._count_if_dropped, events))
 
     def _write_drained_event(self) -> None:
-        self.write([make_drained_event()])
+        self.write_behind_active_events([make_drained_event()])
 
     async def _run(self) -> None:
         while True:
@@ -106,9 +106,9 @@ class EventWriter(Service):
             if self._is_stopping:
                 self.write_active_events()
             else:
-                self._write_active_events_of_running()
+                self._write_active_events_except_just_ended()
 
-    def _write_active_events_of_running(self) -> None:
+    def _write_active_events_except_just_ended(self) -> None:
         """Writes the active events of jobs that still run. A job that has just ended gets both events with its ack."""
         # hot: short jobs have nearly all ended by now, and writing both events at once costs half
         lately = max(0.0, monotonic() - SETTLED_IN_S)

@@ -52,15 +52,15 @@ class FailedJobMover:
         self._metrics = metrics
         self._events_max_len = events_max_len
 
-    async def reschedule(self) -> None:
-        await self._move_in_batches(self._failed, self._send_reschedule)
+    async def reschedule_first_batches(self) -> None:
+        await self._move_first_batches(self._failed, self._send_reschedule)
 
-    async def bury(self) -> None:
-        await self._move_in_batches(self._dead, self._send_bury)
+    async def bury_first_batches(self) -> None:
+        await self._move_first_batches(self._dead, self._send_bury)
 
-    async def _move_in_batches(self, moves: Unsettled[T], send: Callable[[list[T]], Awaitable[SettledJobs]]) -> None:
+    async def _move_first_batches(self, moves: Unsettled[T], send: Callable[[list[T]], Awaitable[SettledJobs]]) -> None:
         """Sends a few script calls at a time: none keeps the server busy for long, and the next one is there."""
-        batches = cut_batches(moves.waiting)
+        batches = cut_first_batches(moves.waiting)
         if self._event_writer is not None:
             self._event_writer.write_active_events()  # the event active comes before the others of its job
         answers = await asyncio.gather(*map(send, batches), return_exceptions=True)
@@ -73,7 +73,7 @@ class FailedJobMover:
                 unanswered += batch
                 troubles.append(answer)
             else:
-                again = self._record_answers(batch, answer)
+                again = self._handle_answers_and_return_refused(batch, answer)
                 refused += again
                 refusal = answer.refusal or refusal
                 freed_bytes += sum(job.size for job in batch) - sum(job.size for job in again)
@@ -93,7 +93,7 @@ class FailedJobMover:
     async def _send_bury(self, dead: list[Buried]) -> SettledJobs:
         return await self._broker.bury(self._group, self._consumer, self._dlq_max_len, dead, self._events_max_len)
 
-    def _record_answers(self, jobs: list[T], settled: SettledJobs) -> list[T]:
+    def _handle_answers_and_return_refused(self, jobs: list[T], settled: SettledJobs) -> list[T]:
         """Records the metrics of each job by its own answer; returns the jobs that were refused.
 
         A job that was cancelled meanwhile joins the dead ones.
@@ -117,7 +117,7 @@ class FailedJobMover:
         return [job for job, answer in each if answer == REFUSED] if REFUSED in settled.answers else []
 
 
-def cut_batches(jobs: Sequence[T]) -> list[list[T]]:
+def cut_first_batches(jobs: Sequence[T]) -> list[list[T]]:
     """Returns the first few batches, each bounded by number and by bytes; a single job may be larger."""
     batches: list[list[T]] = []
     bytes_left = 0

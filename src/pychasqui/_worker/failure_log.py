@@ -42,7 +42,7 @@ class FailureLog:
         self._repeats: dict[FailureKind, _Repeats] = {}
         self._deaths = 0  # in this second
 
-    def log(self, job: Delivery, failure: Failure, what_next: str, *arguments: object) -> bool:
+    def log_first_or_count(self, job: Delivery, failure: Failure, what_next: str, *arguments: object) -> bool:
         """Logs the failure if it is the first of its kind, else counts it; returns whether it was the first."""
         kind: FailureKind = (job.name, failure.error_type, failure.raised_at)
         repeats = self._repeats.get(kind)
@@ -72,7 +72,7 @@ class FailureLog:
         )
         self._repeats[kind] = _Repeats(description)
 
-    def has_room_for_death(self) -> bool:
+    def take_room_for_death_line(self) -> bool:
         """Whether there is room for another line about a dead job or entry in this second; else it is counted."""
         if not self._deaths:
             self._call_later(1.0, self._begin_next_second)
@@ -88,7 +88,7 @@ class FailureLog:
             log.warning("and %d more dead jobs or entries in the same second", self._deaths - LINES_A_SECOND)
             self._deaths = LINES_A_SECOND
 
-    def log_counts(self) -> None:
+    def log_and_reset_counts(self) -> None:
         """Logs the count of each kind since its last line, and forgets a kind that has not occurred since."""
         self._log_unlogged_deaths()
         for kind, repeats in list(self._repeats.items()):
@@ -100,7 +100,7 @@ class FailureLog:
             repeats.count = 0
 
     def _log_counts_periodically(self) -> None:
-        self.log_counts()
+        self.log_and_reset_counts()
         if self._repeats:
             self._call_later(PERIOD_S, self._log_counts_periodically)
 

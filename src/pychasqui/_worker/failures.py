@@ -12,11 +12,11 @@ from .._core.limits import MAX_U32
 from .._core.outcome import CANCELLED, EXPIRED, Retry, decide_retry_or_dead, make_cancelled_run, make_failed_run
 from .._core.retry_options import KINDS, RetryPolicy
 from .._redis.failed_jobs import Buried, Rescheduled
-from .._wire.dead_letter import encode_dead_letter, encode_rejected_letter
+from .._wire.dead_letter import encode_dead_letter, encode_letter_of_rejected_entry
 from .._wire.entry import read_name_of_rejected
-from .._wire.envelope import SNOOZES, encode_envelope, read_snoozes, set_extra
+from .._wire.envelope import SNOOZES, encode_envelope, read_snoozes, set_or_remove_extra
 from .._wire.event import now_ms
-from .._wire.member import join_member
+from .._wire.member import make_delayed_member
 from .failure_log import FailureLog, describe_failure
 from .job_stops import JobStops
 
@@ -48,14 +48,14 @@ class FailureHandler:
         self._bury = bury
         self._unknown_kinds: set[str] = set()
 
-    def handle_error(self, job: Delivery, error: BaseException) -> None:
+    def reschedule_or_bury_after_error(self, job: Delivery, error: BaseException) -> None:
         """The handler raised."""
         self._warn_of_unknown_backoff_kind(job)
         if (stop := self._stops.pop_stop(job)) is not None:
-            if stop.is_cancelled:
+            if stop.is_for_cancelled_job:
                 self.finish_cancelled(job)
                 return
-            error = stop.make_timeout_error(error)
+            error = stop.choose_error_for_timed_out_run(error)
         failure = read_failure(error)
         snoozes = 0 if failure.snooze_limit is None else read_snoozes(job.extras)
         verdict = decide_retry_or_dead(job, failure, self._max_attempts, self._policy, _random_below, snoozes)
@@ -64,7 +64,7 @@ class FailureHandler:
             self._reschedule_job(job, failure, verdict.delay_ms, member)
         else:
             if snoozes:  # a replay begins from the start
-                job.extras = set_extra(job.extras, SNOOZES, None)
+                job.extras = set_or_remove_extra(job.extras, SNOOZES, None)
             self._bury_job(job, verdict.reason, failure, job.attempt + 1)
 
     def bury_exhausted(self, job: Delivery) -> None:
@@ -81,23 +81,23 @@ class FailureHandler:
         run = make_cancelled_run(job) if job.started_at else None
         runs = job.attempt + (run is not None)
         own = (job.id, job.may_be_unique, job.name)
-        self._bury(Buried(job.entry_id, job.number, [], *own, now_ms(), CANCELLED, runs, run))
+        self._bury(Buried(job.entry_id, job.delivery_number, [], *own, now_ms(), CANCELLED, runs, run))
 
     def bury_rejected(
         self, entry_id: bytes, delivery: int, fields: list[bytes] | None, reason: str, detail: str
     ) -> None:
         """The entry could not become a job."""
-        if self._failure_log.has_room_for_death():
+        if self._failure_log.take_room_for_death_line():
             log.warning("entry %s cannot be run and is dead: %s: %.200r", entry_id.decode(), reason, detail)
-        letter = encode_rejected_letter(entry_id, fields, reason, detail, self._consumer)
+        letter = encode_letter_of_rejected_entry(entry_id, fields, reason, detail, self._consumer)
         self._bury(Buried(entry_id, delivery, letter, None, False, read_name_of_rejected(fields), now_ms(), reason, 0))
 
     def _reschedule_job(self, job: Delivery, failure: Failure, delay_ms: int, member: bytes) -> None:
-        self._failure_log.log(job, failure, "next in %d ms", delay_ms)
+        self._failure_log.log_first_or_count(job, failure, "next in %d ms", delay_ms)
         self._reschedule(
             Rescheduled(
                 job.entry_id,
-                job.number,
+                job.delivery_number,
                 delay_ms,
                 member,
                 job.id,
@@ -109,16 +109,16 @@ class FailureHandler:
         )
 
     def _bury_job(self, job: Delivery, reason: str, failure: Failure | None, runs: int) -> None:
-        is_logged = failure is not None and self._failure_log.log(
+        is_logged = failure is not None and self._failure_log.log_first_or_count(
             job, failure, "and is dead after %d runs: %s", runs, reason
         )
-        if not is_logged and self._failure_log.has_room_for_death():
+        if not is_logged and self._failure_log.take_room_for_death_line():
             why = "" if failure is None else f": {describe_failure(failure)}"
             log.warning("job %.100r (%.100r) is dead after %d runs: %s%s", job.id, job.name, runs, reason, why)
         self._bury(
             Buried(
                 job.entry_id,
-                job.number,
+                job.delivery_number,
                 encode_dead_letter(job, reason, failure, runs, self._consumer),
                 job.id,
                 job.may_be_unique,
@@ -147,12 +147,14 @@ def _random_below(bound: int) -> int:
 def make_next_run_member(job: Delivery) -> bytes:
     """The member of the delayed set for a failed job: it has one attempt more."""
     attempt = min(job.attempt + 1, MAX_U32)  # deliveries count as attempts, and others may set their number
-    return join_member(
+    return make_delayed_member(
         job.name, encode_envelope(job.id, job.payload, job.created_at_ms, attempt, job.retry, job.extras)
     )
 
 
 def make_snoozed_member(job: Delivery, snoozes: int) -> bytes:
     """The member of the delayed set for a job that was put back: it has as many attempts left as before."""
-    attempt, extras = min(job.attempt, MAX_U32), set_extra(job.extras, SNOOZES, snoozes)
-    return join_member(job.name, encode_envelope(job.id, job.payload, job.created_at_ms, attempt, job.retry, extras))
+    attempt, extras = min(job.attempt, MAX_U32), set_or_remove_extra(job.extras, SNOOZES, snoozes)
+    return make_delayed_member(
+        job.name, encode_envelope(job.id, job.payload, job.created_at_ms, attempt, job.retry, extras)
+    )

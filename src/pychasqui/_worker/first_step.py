@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
 from .._core.delivery import Delivery
-from .job_context import HandlerExit, SteppedCoroutine, await_rest_of_coroutine, start_coroutine_in_new_context
+from .job_context import HandlerExit, SteppedCoroutine, await_rest_of_coroutine, take_first_step_in_new_context
 
 RunHandler = Callable[[Delivery], Awaitable[Any]]
 
@@ -31,13 +31,13 @@ class StartedJob(NamedTuple):
         raise HandlerExit(self.error) if issubclass(type(self.error), GeneratorExit) else self.error
 
 
-def run_first_step(
+def run_first_step_and_keep_error(
     loop: asyncio.AbstractEventLoop, lane: asyncio.Task[None], handler: RunHandler, job: Delivery
 ) -> tuple[Any, StartedJob | None]:
     """The handler's result if it needed no second step; else the job as it was started, for its lane."""
     _enter_task(loop, lane)
     try:
-        return None, StartedJob(job, start_coroutine_in_new_context(handler, job))
+        return None, StartedJob(job, take_first_step_in_new_context(handler, job))
     except StopIteration as stop:
         return stop.value, None
     except BaseException as error:  # noqa: BLE001  whatever it is, its lane sees it

@@ -27,10 +27,10 @@ class GroupRecovery:
         self.lock = threading.Lock()  # held from the look at `reports` until what came is among what is held
         self._me = (group, consumer, lease_ms)
         self._group, self._lease_ms = group, lease_ms
-        self.reports = 0  # how many there were; to be compared with a last_report_number() with the lock held
+        self.reports = 0  # how many there were; to be compared with a last_report_number_or_never() with the lock held
         self._is_under_way = False
 
-    async def rebuild_group(self, broker: Broker) -> bool:
+    async def report_held_to_rebuild_group(self, broker: Broker) -> bool:
         """Report what is held, if the group is gone, which also renews the lease. Returns whether the group exists."""
         await self.shorten_impossible_leases(broker)
         with self.lock:
@@ -38,7 +38,7 @@ class GroupRecovery:
             self._is_under_way = True
             held = list(self._holdings.held_delivery_numbers().items())
         try:
-            return await broker.rebuild_group(*self._me, held)
+            return await broker.report_held_to_rebuild_group(*self._me, held)
         finally:
             self._is_under_way = False
 
@@ -52,7 +52,7 @@ class GroupRecovery:
                 self._lease_ms,
             )
 
-    def last_report_number(self) -> int:
+    def last_report_number_or_never(self) -> int:
         """The number of the last report; NEVER while one is on its way.
 
         Entries that come meanwhile may be of the group as it was before.

@@ -51,7 +51,7 @@ class HealthCheck:
             set_aside=self._promoter.set_aside + self._scheduler.set_aside,
             dropped_events=0 if self._event_writer is None else self._event_writer.dropped,
             refused_records=0 if self._metrics is None else self._metrics.refused,
-            redis=self._brokers[0].server,
+            redis=self._brokers[0].server_name_and_version,
         )
 
     def _find_reason_not_ready(self) -> str | None:

@@ -62,12 +62,12 @@ class Heartbeat:
 
         A renewal that reaches Redis after the worker has left the group brings its name back.
         """
-        self._thread.call_in_thread(self._stop_renewing)
+        self._thread.call_soon_in_thread_if_running(self._stop_renewing)
         await self._thread.wait_then_cancel(timeout_s=timeout_s)
 
     def _request_renewal_now(self) -> None:
         """Runs in the worker's loop. The group is gone: the next renewal, which finds that, is sent now."""
-        self._thread.call_in_thread(self._schedule_renewal_within, 0.0)
+        self._thread.call_soon_in_thread_if_running(self._schedule_renewal_within, 0.0)
 
     # The thread's loop ----------------------------------------------------------------------------------------------
 
@@ -82,7 +82,7 @@ class Heartbeat:
                         self._unanswered += 1
                         tasks.create_task(self._renew_lease(tasks))
                     self._loop_watch.check_loop_lag()
-                    await self._sleep_until_renewal()
+                    await self._sleep_until_renewal_or_tick()
         finally:
             await self._broker.close()
 
@@ -90,7 +90,7 @@ class Heartbeat:
         self._is_ending = True
         self._wake()
 
-    async def _sleep_until_renewal(self) -> None:
+    async def _sleep_until_renewal_or_tick(self) -> None:
         """Sleeps for at most a tick. One timer serves renewals and the loop watch: each wake-up of a thread costs."""
         left_s = self._renew_at - lease_clock() if self._can_send_another_renewal() else TICK_S
         loop = asyncio.get_running_loop()
@@ -113,21 +113,21 @@ class Heartbeat:
 
     async def _renew_lease(self, tasks: asyncio.TaskGroup) -> None:
         try:
-            wait_s = await self._renewal.renew()
+            wait_s = await self._renewal.try_renew_and_choose_pause_s()
         finally:
             self._unanswered -= 1
             self._wake()
         if wait_s < self._renewal.every_s:
             self._schedule_renewal_within(wait_s)
         elif not self._is_ending and (self._registering is None or self._registering.done()):
-            self._registering = tasks.create_task(self._write_to_registry())
+            self._registering = tasks.create_task(self._write_registry_if_due())
 
     async def _report_begun_and_register(self) -> None:
         """A worker starts with a lease, and knows whether the queue is paused and which of its jobs are cancelled."""
         await self._queue_watch.wait_for_running_check()
         self._thread.report_begun()
-        await self._write_to_registry()
+        await self._write_registry_if_due()
 
-    async def _write_to_registry(self) -> None:
+    async def _write_registry_if_due(self) -> None:
         with suppress(RedisTrouble):  # after the next renewal, then
-            await self._registry_writer.write_if_due()
+            await self._registry_writer.register_queue_if_due()

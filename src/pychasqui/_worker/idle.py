@@ -24,7 +24,7 @@ async def wait_until_idle(broker: Broker, keys: Keys, shared: Shared) -> None:
         try:
             is_idle = await _is_idle(broker, inspector, shared)
         except RedisTrouble as error:
-            await asyncio.sleep(outage.pause_s_after(error))
+            await asyncio.sleep(outage.record_error_and_choose_pause_s(error))
             continue
         outage.end()
         if is_idle:
@@ -34,7 +34,7 @@ async def wait_until_idle(broker: Broker, keys: Keys, shared: Shared) -> None:
 
 async def _is_idle(broker: Broker, inspector: InspectorBroker, shared: Shared) -> bool:
     """A paused queue has nothing to do. Looks from where jobs come to where they go, so that none slips past."""
-    _, due_for_ms = await broker.count_delayed()
+    _, due_for_ms = await broker.count_delayed_and_overdue_ms()
     if not shared.is_paused.is_set and (due_for_ms or await inspector.read_waiting_page("", 1)):
         return False
     holders = await broker.count_held_entries(shared.group)

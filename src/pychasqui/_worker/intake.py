@@ -64,7 +64,7 @@ class Intake:
         return self._expected > 0
 
     @property
-    def has_adopted(self) -> bool:
+    def has_adopted_while_expecting(self) -> bool:
         """Whether orphans were taken in while entries were on their way."""
         return bool(self._adopted)
 
@@ -83,7 +83,7 @@ class Intake:
 
     # Fresh entries --------------------------------------------------------------------------------------------------
 
-    def put_new_entries_and_start(self, entries: list[Entry]) -> None:
+    def put_new_entries_and_start_lone_job(self, entries: list[Entry]) -> None:
         """Takes in the entries of a read, outside of any task: a job that is alone starts at once."""
         self._put_new_entries(entries)
         self._lanes.start_lone_job_or_wake()  # without the recovery's lock: a handler may take long over its first step
@@ -91,22 +91,22 @@ class Intake:
     def put_new_entries_and_wake(self, entries: list[Entry]) -> None:
         """Takes in the entries of a read, and wakes the lanes."""
         self._put_new_entries(entries)
-        self._lanes.wake()
+        self._lanes.wake_for_waiting_jobs()
 
     def _put_new_entries(self, entries: list[Entry]) -> None:
         if self._on_batch is not None:
             self._on_batch(ReaderBatch(len(entries), 0))
         with self._recovery.lock:
-            if self._is_stale(self._asked):
+            if self._check_stale_and_flag_orphans(self._asked):
                 return
             if self._arrived is not None:
                 self._arrived.update(entry[0] for entry in entries)
-            if self._may_have_arrived_before(entries) or self._adopted:
+            if self._advance_last_id_and_check_if_behind(entries) or self._adopted:
                 known = self._holdings.held_delivery_numbers().keys() | self._adopted
                 entries = [entry for entry in entries if entry[0] not in known]
-            self._lanes.put_into_inbox(self._decoder.decode(entries, 0))
+            self._lanes.put_without_waking(self._decoder.decode_or_settle_entries(entries, 0))
 
-    def _may_have_arrived_before(self, entries: list[Entry]) -> bool:
+    def _advance_last_id_and_check_if_behind(self, entries: list[Entry]) -> bool:
         """Whether entries that are read as new may have come before. A group hands entries out in order, once."""
         if not entries:
             return False
@@ -125,7 +125,7 @@ class Intake:
         if self._on_batch is not None and claimed:
             self._on_batch(ReaderBatch(len(claimed), sum(entry.deliveries > 0 for entry in claimed)))
         with self._recovery.lock:
-            if self._is_stale(self._asked):
+            if self._check_stale_and_flag_orphans(self._asked):
                 return
             if self._arrived is not None:
                 self._arrived.update(entry.id for entry in claimed)
@@ -147,7 +147,7 @@ class Intake:
     ) -> list[ClaimedEntry] | None:
         """Takes in and returns the entries of a pending page that are not known; None if the page is stale."""
         with self._recovery.lock:
-            if self._is_stale(snapshot):
+            if self._check_stale_and_flag_orphans(snapshot):
                 return None
             held = self._holdings.held_delivery_numbers()
             lost = [entry for entry in page if entry.id not in held and entry.id not in known_ids]
@@ -163,7 +163,9 @@ class Intake:
         self._prefetch.record_entry_sizes(len(claimed), sum(map(_entry_bytes, claimed)))
         for entry in claimed:
             if entry.fields is not None:
-                self._lanes.put_and_wake(self._decoder.decode([[entry.id, entry.fields]], entry.deliveries))
+                self._lanes.put_and_wake(
+                    self._decoder.decode_or_settle_entries([[entry.id, entry.fields]], entry.deliveries)
+                )
             elif entry.size:
                 self._decoder.reject_oversize(entry.id, entry.deliveries, entry.size)
 
@@ -171,9 +173,9 @@ class Intake:
 
     def take_snapshot(self) -> ReadSnapshot:
         """Returns the state to compare with when the entries come; taken before they are asked for."""
-        return ReadSnapshot(self._lease.lapses, self._recovery.last_report_number())
+        return ReadSnapshot(self._lease.lapses, self._recovery.last_report_number_or_never())
 
-    def _is_stale(self, snapshot: ReadSnapshot) -> bool:
+    def _check_stale_and_flag_orphans(self, snapshot: ReadSnapshot) -> bool:
         """Whether other workers may have taken the entries that were asked for. Those still ours become orphans.
 
         Either the lease was over since then, as after a pause of the whole process, or this worker has reported what it

@@ -34,7 +34,7 @@ class SteppedCoroutine(NamedTuple):
     waits_for: Any
 
 
-def start_coroutine_in_new_context(function: Callable[[T], Awaitable[Any]], argument: T) -> SteppedCoroutine:
+def take_first_step_in_new_context(function: Callable[[T], Awaitable[Any]], argument: T) -> SteppedCoroutine:
     """Call function(argument) in a new context and step into what it returns; StopIteration brings its result."""
     run = copy_context().run
     awaitable = run(function, argument)

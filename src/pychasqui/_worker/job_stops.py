@@ -34,10 +34,10 @@ class StopRequest:
         self.is_logged, self.again_at = True, float("inf")
 
     @property
-    def is_cancelled(self) -> bool:
+    def is_for_cancelled_job(self) -> bool:
         return self.timeout_s is None
 
-    def make_timeout_error(self, raised: BaseException) -> BaseException:
+    def choose_error_for_timed_out_run(self, raised: BaseException) -> BaseException:
         """The error of a run that took too long. A handler may still ask by its own for a later run, or for none."""
         kind = type(raised)
         if issubclass(kind, (UnrecoverableError, RetryLater, Snooze)):
@@ -49,7 +49,7 @@ class StopRequest:
 
 
 class JobStops:
-    """Belongs to the worker's loop; is_stopped() and extend_timeout() are also called from handlers' threads."""
+    """Belongs to the worker's loop; is_asked_to_stop() and extend_timeout() are also called from handlers' threads."""
 
     def __init__(self, timeouts: RunTimeouts) -> None:
         self.shortest_s = timeouts.shortest_s or float("inf")  # of the timeouts that are known
@@ -65,11 +65,11 @@ class JobStops:
             self.shortest_s = timeout_s
             self.expected_sooner.send()
 
-    def forget_timeouts(self) -> None:
+    def reset_shortest_timeout(self) -> None:
         """No job with a time of its own is left."""
         self.shortest_s = self._timeouts.shortest_s or float("inf")
 
-    def timeout_of(self, job: Delivery) -> float | None:
+    def total_timeout_s_of(self, job: Delivery) -> float | None:
         """How long this run may take in all; None if it has no bound."""
         timeout_s = job.timeout_s or self._timeouts.timeout_s_for(job.name)
         return None if timeout_s is None else timeout_s + self._extensions.get(job.entry_id, 0.0)
@@ -77,7 +77,7 @@ class JobStops:
     def extend_timeout(self, entry_id: bytes, span_s: float) -> None:
         self._extensions[entry_id] = self._extensions.get(entry_id, 0.0) + span_s
 
-    def is_stopped(self, entry_id: bytes) -> bool:
+    def is_asked_to_stop(self, entry_id: bytes) -> bool:
         return entry_id in self._stops
 
     def find_stop(self, job: Delivery) -> StopRequest | None:
@@ -87,9 +87,9 @@ class JobStops:
     def set_cancellations(self, cancellations: Cancellations) -> None:
         self.cancellations = cancellations or None
 
-    def add_stop(self, job: Delivery, timeout_s: float | None) -> StopRequest:
+    def add_stop(self, job: Delivery, exceeded_timeout_s: float | None) -> StopRequest:
         """Notes that a run is to stop: its time is over, or with None its job is cancelled."""
-        stop = self._stops[job.entry_id] = StopRequest(job, timeout_s)
+        stop = self._stops[job.entry_id] = StopRequest(job, exceeded_timeout_s)
         return stop
 
     def pop_stop(self, job: Delivery) -> StopRequest | None:

@@ -20,7 +20,7 @@ from typing import Any
 from .._core.clock import lease_clock
 from .._core.delivery import Delivery
 from .._core.limits import TURN_S
-from .first_step import RunHandler, StartedJob, run_first_step
+from .first_step import RunHandler, StartedJob, run_first_step_and_keep_error
 from .job_context import HandlerExit, as_coroutine, await_rest_of_coroutine
 from .shared import Shared
 from .task_ends import CLEANUP_S, LAST_CLEANUP_S, cancel_tasks
@@ -75,11 +75,11 @@ class Lanes:
         self._alive = len(self._tasks)
 
     def put_and_wake(self, jobs: list[Delivery]) -> None:
-        self.put_into_inbox(jobs)
-        self.wake()
+        self.put_without_waking(jobs)
+        self.wake_for_waiting_jobs()
 
-    def put_into_inbox(self, jobs: list[Delivery]) -> None:
-        """put_and_wake() in two steps: start_lone_job_or_wake() or wake() must follow."""
+    def put_without_waking(self, jobs: list[Delivery]) -> None:
+        """put_and_wake_for_waiting_jobs() in two steps: start_lone_job_or_wake() or wake() must follow."""
         self._inbox.extend(jobs)
 
     def start_lone_job_or_wake(self) -> None:
@@ -89,7 +89,7 @@ class Lanes:
         inbox = self._inbox
         is_alone = len(inbox) == 1 and inbox[0].is_decoded
         if not is_alone or lease_clock() >= self._lease.until or not idle or idle[0][1].done():
-            self.wake()
+            self.wake_for_waiting_jobs()
             return
         number, me = idle.popleft()
         job = self._running[number] = self._inbox[0]
@@ -98,7 +98,7 @@ class Lanes:
         self._started += 1
         if self._on_start is not None:
             self._on_start(job)
-        result, begun = run_first_step(self._loop, self._tasks[number], self._handler, job)
+        result, begun = run_first_step_and_keep_error(self._loop, self._tasks[number], self._handler, job)
         if begun is None:
             job.ended_at = monotonic()
             try:
@@ -121,7 +121,7 @@ class Lanes:
             me.set_result(None)
 
     @property
-    def free(self) -> int:
+    def free_minus_waiting(self) -> int:
         """Lanes with nothing to do, less the jobs already waiting for one."""
         return len(self._running) - (self._started - self.finished) - len(self._inbox)
 
@@ -146,9 +146,9 @@ class Lanes:
 
     def resume_after_lapse(self) -> None:
         """Starts jobs again after the lease was over."""
-        self._end_turn()
+        self._end_turn_and_wake()
 
-    def drop_lost_jobs(self, ids: set[bytes]) -> bool:
+    def drop_lost_unstarted_jobs(self, ids: set[bytes]) -> bool:
         """Forgets jobs that another worker has taken. One that runs goes on, and its outcome does not count.
 
         Returns whether any of them was still here.
@@ -158,7 +158,7 @@ class Lanes:
         self._lost_undecoded |= {job.entry_id for job in running if not job.is_decoded and job.entry_id in ids}
         for job in [job for job in self._inbox if job.entry_id in ids]:
             self._inbox.remove(job)  # one by one: the heartbeat's thread must see the others all the time
-        self._signal_room_and_drained()
+        self._signal_if_room_or_drained()
         return were_here
 
     def take_out_unstarted_jobs(self, kept_count: int = 0) -> list[Delivery]:
@@ -201,9 +201,9 @@ class Lanes:
                     inbox.popleft()  # not before: the heartbeat's thread must see it in one place or the other
                     self._started += 1
                     if not job.is_decoded:
-                        self._wake_all_idle_lanes()
-                        is_to_run, now = await self._finish_decoding(job), monotonic()
-                        if not is_to_run or not self._may_still_start(job):
+                        self._note_handler_waits_and_wake_lanes()
+                        is_to_run, now = await self._decode_ignoring_stray_cancellations(job), monotonic()
+                        if not is_to_run or not self._check_may_start_else_put_back(job):
                             self._free_lane_without_run(lane_number)
                             continue
                     job.started_at = now
@@ -213,7 +213,7 @@ class Lanes:
                     job = begun.job
                 try:
                     if begun is None:
-                        # hot: start_coroutine_in_new_context() written out, 0.2 us; most short jobs need no second step
+                        # hot: take_first_step_in_new_context() written out, 0.2 us; most short jobs need no second step
                         run = copy_context().run
                         try:
                             awaitable = run(handler, job)
@@ -224,7 +224,7 @@ class Lanes:
                         except GeneratorExit as own:
                             raise HandlerExit(own) from None
                         else:
-                            self._wake_all_idle_lanes()
+                            self._note_handler_waits_and_wake_lanes()
                             result = await await_rest_of_coroutine(run, rest, waits_for)
                     else:
                         ending, begun = begun.finish(), None
@@ -233,7 +233,7 @@ class Lanes:
                     raise
                 except BaseException as error:  # noqa: BLE001  a handler may raise anything, and only a signal ends us
                     now = job.ended_at = monotonic()
-                    self._report_handler_error(job, error)
+                    self._report_error_or_raise_cancellation(job, error)
                 else:
                     # hot: 0.08 us; the end of this job is the beginning of the next, so one reading serves both
                     now = job.ended_at = monotonic()
@@ -243,10 +243,10 @@ class Lanes:
                 if len(inbox) == self._low_water:
                     self._room.send()
             job = run = awaitable = rest = waits_for = ending = result = None  # what has ended here must not live on
-            begun = await self._wait_for_job(lane_number)
+            begun = await self._wait_for_wake_or_started_job(lane_number)
             now = monotonic()
 
-    async def _finish_decoding(self, job: Delivery) -> bool:
+    async def _decode_ignoring_stray_cancellations(self, job: Delivery) -> bool:
         while True:
             try:
                 return await self._decode(job)
@@ -255,7 +255,7 @@ class Lanes:
                     raise
                 # A cancellation that the handler before it has left behind: the job has nothing to do with it.
 
-    def _may_still_start(self, job: Delivery) -> bool:
+    def _check_may_start_else_put_back(self, job: Delivery) -> bool:
         """Whether the job is still ours and the lease holds, after its decoding, which may take many turns."""
         if job.entry_id in self._lost_undecoded:
             self._lost_undecoded.discard(job.entry_id)
@@ -278,16 +278,16 @@ class Lanes:
             return False
         self._turn_is_open = True
         self._turn_ends_at = now + TURN_S
-        asyncio.get_running_loop().call_soon(self._end_turn)
+        asyncio.get_running_loop().call_soon(self._end_turn_and_wake)
         return True
 
-    def _end_turn(self) -> None:
+    def _end_turn_and_wake(self) -> None:
         self._turn_is_open = False
         self._turn_ends_at = 0.0
         if self._inbox:
-            self.wake()
+            self.wake_for_waiting_jobs()
 
-    def wake(self) -> None:
+    def wake_for_waiting_jobs(self) -> None:
         """Wake the lanes that the inbox can feed; two if handlers do not wait, and one that does wakes the others."""
         # hot: 0.3 us a job; a lane that is woken and finds nothing to do costs 1.5 us
         self._wake_idle_lanes(len(self._idle) if self._handlers_wait else 2)
@@ -300,18 +300,18 @@ class Lanes:
             if not lane.done():
                 lane.set_result(None)
 
-    def _wake_all_idle_lanes(self) -> None:  # called by a lane whose handler waits
+    def _note_handler_waits_and_wake_lanes(self) -> None:  # called by a lane whose handler waits
         self._handlers_wait = True
         if self._inbox and self._idle:
             self._wake_idle_lanes(len(self._idle))
 
-    async def _wait_for_job(self, lane_number: int) -> StartedJob | None:
+    async def _wait_for_wake_or_started_job(self, lane_number: int) -> StartedJob | None:
         """Waits until there is something to do; returns a job that was started here meanwhile."""
         if self._is_stopping:
             return None
         me = asyncio.get_running_loop().create_future()
         self._idle.append((lane_number, me))
-        self._signal_room_and_drained()
+        self._signal_if_room_or_drained()
         try:
             await me
         except asyncio.CancelledError as error:
@@ -324,23 +324,23 @@ class Lanes:
                 self._idle.remove((lane_number, me))
         return self._begun.pop(lane_number, None)
 
-    def _signal_room_and_drained(self) -> None:
+    def _signal_if_room_or_drained(self) -> None:
         if not self._inbox:
             self._room.send()
             if len(self._idle) >= self._alive:
-                self._signal_drained()
+                self._wake_drain_waiter()
 
-    def _signal_drained(self) -> None:
+    def _wake_drain_waiter(self) -> None:
         if self._drained is not None and not self._drained.done():  # the waiting task may have been cancelled
             self._drained.set_result(None)
 
     def _handle_lane_end(self, lane: asyncio.Task[None]) -> None:
         self._alive -= 1
-        self._signal_drained()  # which looks whether there is another to wait for
+        self._wake_drain_waiter()  # which looks whether there is another to wait for
         if not lane.cancelled() and (error := lane.exception()) is not None:
             self._on_death("lane", error)
 
-    def _report_handler_error(self, job: Delivery, error: BaseException) -> None:
+    def _report_error_or_raise_cancellation(self, job: Delivery, error: BaseException) -> None:
         """A handler's own cancellation is a failure like another; that of a worker that stops ends the lane."""
         if type(error) is HandlerExit:
             error = error.error

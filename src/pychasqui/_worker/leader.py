@@ -36,7 +36,8 @@ STALLED_S = 5.0  # what has been due for this long, while another process leads,
 
 
 class LeaderService(Service):
-    """A subclass has _do_due_and_choose_pause_s(), which is called again and again, and _release_leader_lease()."""
+    """A subclass has _do_due_if_leader_and_choose_pause_s(), which is called again and again, and
+    _release_leader_lease()."""
 
     role: Literal["promoter", "scheduler"]
     what_waits: str  # while no process leads
@@ -78,7 +79,7 @@ class LeaderService(Service):
         due = max(clock.monotonic() + due_in_s, self._looked_at + HINTS_APART_S)
         if self._leads and due < self._next_due:
             self._next_due = due
-            self.wake()
+            self.wake_if_asleep()
 
     async def end(self, timeout_s: float) -> None:
         await super().end(timeout_s)
@@ -93,15 +94,15 @@ class LeaderService(Service):
         Only the leader subscribes: a message costs the server as much as it has subscribers.
         """
         if self._leads:
-            return await self._do_due_and_choose_pause_s(gets_no_messages=not await self._subscribe())
-        wait_s = await self._do_due_and_choose_pause_s(gets_no_messages=False)
+            return await self._do_due_if_leader_and_choose_pause_s(gets_no_messages=not await self._subscribe())
+        wait_s = await self._do_due_if_leader_and_choose_pause_s(gets_no_messages=False)
         return 0.0 if self._leads else wait_s  # what was published until it leads and is subscribed may be due sooner
 
     async def _subscribe(self) -> bool:
         """Returns whether messages come."""
         raise NotImplementedError
 
-    async def _do_due_and_choose_pause_s(self, *, gets_no_messages: bool) -> float:
+    async def _do_due_if_leader_and_choose_pause_s(self, *, gets_no_messages: bool) -> float:
         """Does what is due, if this process leads; returns how long to wait for the next look."""
         raise NotImplementedError
 
@@ -114,7 +115,7 @@ class LeaderService(Service):
             try:
                 wait_s = await self._tick_as_leader_or_standby()
             except Exception as error:  # noqa: BLE001  the border of this part: a look can be made again, whatever it was
-                wait_s = self._outage.pause_s_after(error)
+                wait_s = self._outage.record_error_and_choose_pause_s(error)
                 self._next_due = float("inf")
             else:
                 self._outage.end()
@@ -126,14 +127,14 @@ class LeaderService(Service):
         """When something is known to be due. While looks fail, nothing is: the pauses between them hold."""
         return float("inf") if self._outage.is_on else self._next_due
 
-    def _standby_pause_s(self, lease_left_ms: int, max_s: float) -> float:
+    def _standby_pause_s(self, lease_left_ms: int, usual_max_s: float) -> float:
         """How long to wait for a lease that another process holds: until it ends if it is not renewed (-1: it has no
         end), so that nothing is held up for longer than that. Many workers share the looks, unless it moves nothing:
         one of them looks soon after the end of the lease, whenever that is."""
         if self._living_workers.living > MAX_POLLING_STANDBYS and self._overdue_from is None:
-            pause_s = self._living_workers.scale_pause_by_workers(max_s, MAX_POLLING_STANDBYS)
+            pause_s = self._living_workers.scale_pause_by_workers(usual_max_s, MAX_POLLING_STANDBYS)
             return min(pause_s, LONGEST_STANDBY_S) * random.uniform(0.5, 1.5)
-        return max_s if lease_left_ms < 0 else min(max_s, (lease_left_ms + 1) / 1000)
+        return usual_max_s if lease_left_ms < 0 else min(usual_max_s, (lease_left_ms + 1) / 1000)
 
     def _update_leader(self, other_leader: OtherLeader | None) -> None:
         """Notes which process leads, and whether it moves what is due."""
@@ -152,9 +153,9 @@ class LeaderService(Service):
                 other_leader.name,
                 MAX_LEADER_LEASE_MS // 1000,
             )
-        self._log_start_and_end_of_stall(other_leader)
+        self._track_and_log_stall(other_leader)
 
-    def _log_start_and_end_of_stall(self, other_leader: OtherLeader | None) -> None:
+    def _track_and_log_stall(self, other_leader: OtherLeader | None) -> None:
         if other_leader is None or other_leader.overdue_ms < STALLED_S * 1000:
             if self._stalled_by is not None:
                 log.info("%s: %s are moved again", self.role, self.what_waits)

@@ -84,12 +84,12 @@ class LeaseRenewal:
     async def acquire_first_lease(self) -> float:
         """Waits until the first lease holds; returns when to renew it. Raises permanent errors."""
         while True:
-            wait_s = await self.renew(is_first=True)
+            wait_s = await self.try_renew_and_choose_pause_s(is_first=True)
             if lease_clock() < self._until:
                 return self._until - self._lease_ms / 1000 + self.every_s
             await asyncio.sleep(wait_s)
 
-    async def renew(self, *, is_first: bool = False) -> float:
+    async def try_renew_and_choose_pause_s(self, *, is_first: bool = False) -> float:
         """Renews the lease, and from time to time the hold on entries. Returns how long to wait before the next."""
         was_over = self._lease.is_over
         if was_over and not is_first:
@@ -98,8 +98,8 @@ class LeaseRenewal:
             if was_over and not await self._round_trips.can_hold_lease():
                 await self._renew_held_or_leave_group()
                 return self.every_s
-            entries, sent_at = self._entries_to_renew(was_over), lease_clock()
-            lost = await self._send_renewals(entries)
+            entries, sent_at = self._take_entries_due_for_renewal(was_over), lease_clock()
+            lost = await self._send_renewals_and_find_lost(entries)
         except RedisTrouble as error:
             self._round_trips.forget_measurement()
             action = action_for(error)
@@ -108,11 +108,11 @@ class LeaseRenewal:
             if is_first and action in (ErrorAction.FATAL, ErrorAction.REAUTHENTICATE):
                 raise
             self._lease.record_trouble()
-            return min(self._outage.pause_s_after(error), self.every_s)
-        self._round_trips.record_round_trip(lease_clock() - sent_at)
-        return self._apply_renewal(sent_at, lost, was_over=was_over)
+            return min(self._outage.record_error_and_choose_pause_s(error), self.every_s)
+        self._round_trips.record_round_trip_and_set_timeout(lease_clock() - sent_at)
+        return self._apply_renewal_unless_late(sent_at, lost, was_over=was_over)
 
-    def _entries_to_renew(self, was_over: bool) -> list[tuple[bytes, int]]:
+    def _take_entries_due_for_renewal(self, was_over: bool) -> list[tuple[bytes, int]]:
         """After a lapse all held entries, because other workers may have taken any of them.
 
         Otherwise, when it is time, those that were held at the last renewal too: the others were delivered since.
@@ -124,12 +124,12 @@ class LeaseRenewal:
         self._held_before, self._hold_at = held, now + self._hold_s
         return list(held.items() if was_over else held.items() & before.items())
 
-    async def _send_renewals(self, entries: list[tuple[bytes, int]]) -> set[bytes]:
+    async def _send_renewals_and_find_lost(self, entries: list[tuple[bytes, int]]) -> set[bytes]:
         """Returns the entries that are lost."""
         await self._queue_watch.subscribe()
         me = (self._group, self._consumer, self._lease_ms)
         first, *others = (entries[start : start + IDS_A_CALL] for start in range(0, max(len(entries), 1), IDS_A_CALL))
-        record, kept_ms = self._record_maker.make_record(), self._record_maker.kept_ms
+        record, kept_ms = self._record_maker.make_worker_record(), self._record_maker.kept_ms
         answers = await asyncio.gather(
             self._broker.renew_worker_lease(*me, first, record=record, record_kept_ms=kept_ms),
             *(self._broker.renew_worker_lease(*me, batch) for batch in others),
@@ -144,12 +144,12 @@ class LeaseRenewal:
     async def _renew_held_or_leave_group(self) -> None:
         """No lease can be held here: Redis keeps one only for the jobs that still run."""
         if held := list(self._holdings.held_delivery_numbers().items()):
-            await self._send_renewals(held)
+            await self._send_renewals_and_find_lost(held)
         elif not self._has_left:  # other workers take what was read here and not started at once
             self._has_left = True
             await self._broker.leave_group(self._group, self._consumer)
 
-    def _apply_renewal(self, sent_at: float, lost_ids: set[bytes], *, was_over: bool) -> float:
+    def _apply_renewal_unless_late(self, sent_at: float, lost_ids: set[bytes], *, was_over: bool) -> float:
         self._outage.end()
         self._has_left = False
         if self._groupless.is_on:
@@ -176,19 +176,19 @@ class LeaseRenewal:
 
     def _forget_lost_entries(self, lost_ids: set[bytes]) -> None:
         """Runs in the worker's loop. An entry that was lost by one delivery may have come back by another."""
-        if self._lanes.drop_lost_jobs(lost_ids):
+        if self._lanes.drop_lost_unstarted_jobs(lost_ids):
             self._may_have_orphans.set()
 
     async def _help_rebuild_group(self, error: RedisTrouble) -> float:
         """The group is gone: reports what this worker holds. Returns how long to wait before the next renewal."""
         async with self._reporting:
-            self._groupless.pause_s_after(error)
+            self._groupless.record_error_and_choose_pause_s(error)
             sent_at = lease_clock()
             was_over = sent_at >= self._lease.until
             try:
-                is_back = await self._recovery.rebuild_group(self._broker)
+                is_back = await self._recovery.report_held_to_rebuild_group(self._broker)
             except RedisTrouble as trouble:
-                return min(self._outage.pause_s_after(trouble), self.every_s)
+                return min(self._outage.record_error_and_choose_pause_s(trouble), self.every_s)
         self._outage.end()
         if is_back:
             return 0.0

@@ -16,8 +16,8 @@ from .signals import caught_signals
 class Lifecycle:
     """`await run()` until it is closed, or `async with` beside other things.
 
-    It lives once: _start_main() -> _run_until_stopped() in a task of its own -> ended. run() and `async with` raise the
-    error that ends it.
+    It lives once: _start_main_unless_running() -> _run_until_stopped() in a task of its own -> ended. run() and
+    `async with` raise the error that ends it.
     """
 
     def __init__(self, kind: str, queue_name: str, connector: Connector) -> None:
@@ -56,7 +56,7 @@ class Lifecycle:
         """
         check_bool("handle_signals", handle_signals)
         with caught_signals(self._on_signal) if handle_signals else nullcontext():
-            main = self._start_main()
+            main = self._start_main_unless_running()
             try:
                 await asyncio.shield(main)
             except asyncio.CancelledError:
@@ -80,7 +80,7 @@ class Lifecycle:
 
     async def wait_until_started(self) -> bool:
         """Starts it, unless run() has, and waits until it works; False if it is closed before. Raises what ends it."""
-        main = self._start_main()
+        main = self._start_main_unless_running()
         assert self._started is not None
         await asyncio.wait({main, self._started}, return_when=asyncio.FIRST_COMPLETED)
         if main.done():
@@ -98,7 +98,7 @@ class Lifecycle:
         if self._main is not None and error is None:
             self._main.result()
 
-    def _start_main(self) -> asyncio.Task[None]:
+    def _start_main_unless_running(self) -> asyncio.Task[None]:
         if self._main is None:
             if self._is_closed:
                 raise Closed(f"{self._kind} of queue {self.queue_name!r} is closed; make a new one")
@@ -115,7 +115,7 @@ class Lifecycle:
             await self._run_until_stopped()
         finally:
             self._is_closed = True
-            self._connector.leave_embedded_server()
+            self._connector.leave_embedded_server_and_stop_logging()
         if self._death is not None:
             raise self._death
 

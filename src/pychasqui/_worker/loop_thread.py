@@ -49,12 +49,12 @@ class LoopThread:
         self._is_stopping = True
         await asyncio.wait({self._ended}, timeout=timeout_s)
         if self._task is not None:
-            self.call_in_thread(self._task.cancel)
+            self.call_soon_in_thread_if_running(self._task.cancel)
         await asyncio.wait({self._ended})
         self._thread.join()
         self._thread = None
 
-    def call_in_thread(self, function: Callable[..., object], *arguments: object) -> None:
+    def call_soon_in_thread_if_running(self, function: Callable[..., object], *arguments: object) -> None:
         """For the worker's loop."""
         if self._own_loop is not None:
             with suppress(RuntimeError):  # the thread's loop has ended already

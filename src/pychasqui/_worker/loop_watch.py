@@ -36,7 +36,7 @@ class LoopWatch:
         self._is_blocked = False
 
     def check_loop_lag(self) -> None:
-        self._log_blockage_once()
+        self._log_if_newly_blocked()
         apart_s = ASKS_APART_S if self._holdings.running_jobs() else IDLE_ASKS_APART_S
         if self._asked_at is None and monotonic() >= self._last_asked_at + apart_s:
             self._request_lag_measurement()
@@ -53,7 +53,7 @@ class LoopWatch:
             log.warning("the event loop of worker %s turns again after %.1f s", self._consumer, self.lag_s)
         self._is_blocked, self._asked_at = False, None
 
-    def _log_blockage_once(self) -> None:
+    def _log_if_newly_blocked(self) -> None:
         """Logs once for each blockage how long it lasts, which jobs run, and the stack of the loop's thread."""
         asked_at = self._asked_at
         silent_s = 0.0 if asked_at is None else monotonic() - asked_at

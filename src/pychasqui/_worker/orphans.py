@@ -29,7 +29,7 @@ class OrphanSearch(NamedTuple):
 
 
 class Orphans:
-    """adopt_orphans() takes them in; release_orphans() releases them for other workers."""
+    """adopt_orphans_until_full() takes them in; try_release_orphans() releases them for other workers."""
 
     def __init__(self, broker: Broker, shared: Shared, intake: Intake, prefetch: Prefetch, releaser: Releaser) -> None:
         self._broker = broker  # not the one that a blocked read holds up
@@ -42,7 +42,7 @@ class Orphans:
         self._search: OrphanSearch | None = None  # one that had to stop because no more fitted in
         self._is_searching = False
 
-    async def adopt_orphans(self) -> bool:
+    async def adopt_orphans_until_full(self) -> bool:
         """Finds orphans and takes them in. If there is no room for all, the next call goes on there.
 
         Returns whether to look at the room again: some were taken in, or there was none for them.
@@ -100,7 +100,7 @@ class Orphans:
         deleted = [entry.id for entry in lost if entry.fields is None and not entry.size]
         return AdoptedPage(page[-1].id, len(lost), deleted)
 
-    async def release_orphans(self) -> None:
+    async def try_release_orphans(self) -> None:
         """Releases entries that are pending for this worker but came too late to be started here."""
         has_more = self._may_have_orphans.is_set
         try:

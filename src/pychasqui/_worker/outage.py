@@ -12,7 +12,7 @@ log = logging.getLogger("chasqui.worker")
 
 
 class Outage:
-    """pause_s_after() each error -> longer and longer pauses -> end() with the first success.
+    """record_error_and_choose_pause_s() each error -> longer and longer pauses -> end() with the first success.
 
     A lost connection is not logged here: the connection itself notices it first, and logs it.
     """
@@ -28,7 +28,7 @@ class Outage:
     def is_on(self) -> bool:
         return self._backoff.pause_s > 0
 
-    def pause_s_after(self, error: Exception) -> float:
+    def record_error_and_choose_pause_s(self, error: Exception) -> float:
         """Returns how long to wait before the next try. An error that is not from Redis is logged as a defect."""
         if not self._is_logged and not isinstance(error, (ConnectionLost, CommandTimeout)):
             if isinstance(error, RedisTrouble):
@@ -37,7 +37,7 @@ class Outage:
                 log.error("%s: %r", self._cannot, error, exc_info=error)
             self._is_logged = True
             self.trouble = printable(f"{type(error).__name__}: {error}")
-        return self._backoff.next_pause_s()
+        return self._backoff.lengthen_pause_s()
 
     def end(self) -> None:
         if self._is_logged:

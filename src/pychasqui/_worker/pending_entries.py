@@ -12,7 +12,7 @@ from .shared import Shared
 
 
 class PendingEntries:
-    """The reader calls adopt_or_claim_pending() before it reads, while `may_exist`."""
+    """The reader calls take_pending_entries() before it reads, while `may_exist`."""
 
     def __init__(
         self, shared: Shared, *, intake: Intake, prefetch: Prefetch, orphans: Orphans, reclaimer: Reclaimer
@@ -26,21 +26,23 @@ class PendingEntries:
 
     @property
     def may_exist(self) -> bool:
-        return self._may_have_orphans.is_set or self._reclaimer.has_claimable_entries
+        return self._may_have_orphans.is_set or self._reclaimer.may_have_claimable_entries
 
-    async def adopt_or_claim_pending(self, count: int) -> bool:
+    async def take_pending_entries(self, count: int) -> bool:
         """Returns whether to look at the room again before new entries are read."""
         if self._may_have_orphans.is_set:
-            room_has_changed = await self._orphans.adopt_orphans()
+            room_has_changed = await self._orphans.adopt_orphans_until_full()
             if room_has_changed or self._is_paused.is_set:
                 return True
-        if self._is_closing.is_set or not self._reclaimer.has_claimable_entries:
+        if self._is_closing.is_set or not self._reclaimer.may_have_claimable_entries:
             return False
         with self._intake.expecting_entries():
-            self._intake.put_claimed_entries(await self._reclaimer.claim_entries(count, self._prefetch.byte_bounds()))
+            self._intake.put_claimed_entries(
+                await self._reclaimer.claim_entries_of_one_consumer(count, self._prefetch.byte_bounds())
+            )
         await asyncio.sleep(0)  # the lanes start some of them first, which leaves room
         return True
 
-    async def release_orphans(self) -> None:
+    async def try_release_orphans(self) -> None:
         """Releases entries that came too late to be started here, for other workers."""
-        await self._orphans.release_orphans()
+        await self._orphans.try_release_orphans()

@@ -33,7 +33,7 @@ class Prefetch:
     def __init__(self, shared: Shared, lanes: AnyLanes, *, max_bytes: int, max_entry_bytes: int) -> None:
         self._lease = shared.lease
         self._is_paused, self._is_closing = shared.is_paused, shared.is_closing
-        self._unsettled_count = shared.holdings.unsettled_count
+        self._unsettled_count = shared.holdings.count_unsettled_without_refused
         self._lanes = lanes
         self._batch_sizes = shared.batch_sizes
         self._max_bytes = max_bytes
@@ -53,11 +53,11 @@ class Prefetch:
 
     @property
     def has_free_lane(self) -> bool:
-        return self._lanes.free > 0
+        return self._lanes.free_minus_waiting > 0
 
-    def had_free_lane_before(self, arrived: int) -> bool:
+    def had_free_lane_before(self, arrived_count: int) -> bool:
         """Whether a lane had nothing to do when that many entries arrived, which the lanes have by now."""
-        return self._lanes.free + arrived > 0
+        return self._lanes.free_minus_waiting + arrived_count > 0
 
     def byte_bounds(self) -> ByteBounds:
         """How many bytes the next script may bring, and how large an entry may be."""
@@ -78,12 +78,12 @@ class Prefetch:
 
     # Room -----------------------------------------------------------------------------------------------------------
 
-    def measure_room(self) -> PrefetchRoom:
+    def measure_room_and_set_low_water(self) -> PrefetchRoom:
         """The room for the next read. The lanes send the room signal when it may have grown."""
         lanes = self._lanes
         self._estimate.record_finished(lanes.finished, monotonic())
-        ahead = self._estimate.estimate_jobs_ahead()
-        free = lanes.free
+        ahead = self._estimate.estimate_jobs_to_prefetch()
+        free = lanes.free_minus_waiting
         count = free + ahead
         # Half of what may wait is a good batch: smaller ones cost trips, larger ones let the inbox run dry.
         low_water = ahead // 2
@@ -99,7 +99,9 @@ class Prefetch:
         if self._unsettled_count() > MAX_UNSETTLED:
             return 0
         self._estimate.record_finished(self._lanes.finished, monotonic())
-        room = min(self._lanes.free - coming + self._estimate.estimate_jobs_ahead(), self._batch_sizes.read)
+        room = min(
+            self._lanes.free_minus_waiting - coming + self._estimate.estimate_jobs_to_prefetch(), self._batch_sizes.read
+        )
         if self.may_exceed_bytes_left(coming + room):
             return 0
         return room if room >= self._batch_sizes.min_entries_worth_reading else 0
@@ -107,17 +109,21 @@ class Prefetch:
     def room_for_claims(self) -> int:
         """How many entries of other consumers there is room for."""
         may_start = not (self._is_paused.is_set or self._is_closing.is_set or self._lease.is_over)
-        return 0 if not may_start or self.bytes_left <= 0 else self._lanes.free + self._estimate.estimate_jobs_ahead()
+        return (
+            0
+            if not may_start or self.bytes_left <= 0
+            else self._lanes.free_minus_waiting + self._estimate.estimate_jobs_to_prefetch()
+        )
 
     def may_exceed_bytes_left(self, count: int) -> bool:
         """Whether this many entries may take more bytes than are left."""
         return self._entry_size.estimate_bytes(count) > self.bytes_left
 
-    def count_that_fits_in_bytes_left(self) -> int:
+    def count_that_fits_but_at_least_one(self) -> int:
         """How many entries to wait for, so that they fit in."""
-        return self._entry_size.count_entries_that_fit(self.bytes_left)
+        return self._entry_size.count_entries_to_wait_for(self.bytes_left)
 
     def max_unstarted_to_keep(self) -> int:
         """How many unstarted jobs may stay here while the lanes take none."""
         self._estimate.record_finished(self._lanes.finished, monotonic())
-        return 2 * self._estimate.estimate_jobs_ahead() + 1
+        return 2 * self._estimate.estimate_jobs_to_prefetch() + 1

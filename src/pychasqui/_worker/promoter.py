@@ -63,7 +63,7 @@ class PromoterService(LeaderService):
             "delayed jobs are promoted again, all of them",
         )
 
-    def publish_due_in(self, delay_ms: int) -> None:
+    def publish_due_hint_if_needed(self, delay_ms: int) -> None:
         """This worker has rescheduled a job that is due in this many ms: publish that, unless the leader will know."""
         if self._leads:
             self.handle_due_hint(delay_ms / 1000)
@@ -81,26 +81,30 @@ class PromoterService(LeaderService):
     async def _subscribe(self) -> bool:
         return await self._broker.subscribe_to_due(self.handle_due_hint)
 
-    async def _do_due_and_choose_pause_s(self, *, gets_no_messages: bool) -> float:
+    async def _do_due_if_leader_and_choose_pause_s(self, *, gets_no_messages: bool) -> float:
         now = clock.monotonic()
         was_expected = now >= self._next_due
         self._next_due = float("inf")
-        done = await self._broker.promote(
+        done = await self._broker.promote_batch_if_leader(
             self._holder, self._lease_ms, self._batch, events_max_len=self._events_max_len
         )
         self._update_leader(done.other)
         if done.other is not None:
             return self._standby_pause_s(done.next_due_ms, self._rest_s)
         if done.refusal:
-            self._refusals.pause_s_after(ReplyError(done.refusal))
+            self._refusals.record_error_and_choose_pause_s(ReplyError(done.refusal))
         else:
             self._refusals.end()
-        wait_s = self._choose_pause_s(done, now, was_expected=was_expected, gets_no_messages=gets_no_messages)
+        wait_s = self._note_promotion_and_choose_pause_s(
+            done, now, was_expected=was_expected, gets_no_messages=gets_no_messages
+        )
         if self._record is not None:
             await self._record_tick(self._record, done)
         return wait_s
 
-    def _choose_pause_s(self, promotion: Promotion, now: float, *, was_expected: bool, gets_no_messages: bool) -> float:
+    def _note_promotion_and_choose_pause_s(
+        self, promotion: Promotion, now: float, *, was_expected: bool, gets_no_messages: bool
+    ) -> float:
         """Returns in how many seconds to look again."""
         if promotion.set_aside:
             self.set_aside += promotion.set_aside
@@ -119,5 +123,5 @@ class PromoterService(LeaderService):
 
     async def _record_tick(self, record: Callable[[Record], None], promotion: Promotion) -> None:
         """Records the metric. Only this asks Redis how many jobs are delayed."""
-        depth, lag_ms = await self._broker.count_delayed()
+        depth, lag_ms = await self._broker.count_delayed_and_overdue_ms()
         record(PromoterTick(promotion.promoted, depth, lag_ms))

@@ -78,7 +78,7 @@ class QueueWatch:
         flags = await self._broker.read_queue_flags()
         self._call_on_pause_if_changed(flags)
         if flags.has_cancellations:
-            found = await self._broker.read_cancellations()
+            found = await self._broker.read_cancellations_and_remove_outdated()
         elif self._has_cancellations:
             found = Cancellations()
         else:

@@ -25,7 +25,7 @@ MESSAGES_APART_S = 0.5
 
 
 class ReadTurns:
-    """choose_block_ms() before each read; choose_pause_s() after a read that brought nothing."""
+    """choose_block_ms() before each read; draw_turn_or_choose_pause_s() after a read that brought nothing."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class ReadTurns:
             return min(self._block_ms, int(1000 * (self._waits_until - now)) + 1)
         return None
 
-    async def choose_pause_s(self) -> float:
+    async def draw_turn_or_choose_pause_s(self) -> float:
         """Returns how long to pause before the next read; 0 if that read waits at the server.
 
         It is drawn whose turn begins, with the chance that lets as many begin as end if MAX_WAITING_READERS wait.
@@ -86,5 +86,5 @@ class ReadTurns:
             return
         self._heard_at = clock.monotonic()
         with suppress(RedisTrouble):  # the others find them a little later
-            if await self._broker.has_unread_entries(self._group):
-                self._broker.publish_backlog()
+            if await self._broker.may_have_unread_entries(self._group):
+                self._broker.publish_backlog_hint()

@@ -72,13 +72,15 @@ class Reader(Service):
         self._pending = pending
         self._releaser = releaser
         self._max_reply_bytes = limits.max_reply_bytes
-        self._turns = ReadTurns(shared.living_workers, helper, self._group, limits.block_ms, on_backlog=self.wake)
+        self._turns = ReadTurns(
+            shared.living_workers, helper, self._group, limits.block_ms, on_backlog=self.wake_if_asleep
+        )
         self._awaits_settling = False
         self._unblocking: asyncio.Task[None] | None = None
         self._outage = Outage(
             f"worker {self._consumer} cannot read and keeps trying", f"worker {self._consumer} reads again"
         )
-        shared.room.listen(self.wake)
+        shared.room.listen(self.wake_if_asleep)
         shared.settled.listen(self._wake_if_awaiting_settling)
 
     # Stopping and pausing -------------------------------------------------------------------------------------------
@@ -86,14 +88,14 @@ class Reader(Service):
     async def stop_reading(self) -> None:
         """Has the server end a blocked read, so that no entry is delivered to a worker that is gone."""
         self._is_stopping = True
-        self.wake()
+        self.wake_if_asleep()
         if self._task is None:
             return
         give_up_at = monotonic() + UNBLOCK_FOR_S
         while not self._task.done() and monotonic() < give_up_at:
             try:
                 async with asyncio.timeout(UNBLOCK_FOR_S):
-                    await self._unblock_or_drop_read()
+                    await self._unblock_read_or_drop_connection()
             except (RedisTrouble, TimeoutError):
                 break
             await asyncio.wait({self._task}, timeout=UNBLOCK_EVERY_S)
@@ -105,29 +107,29 @@ class Reader(Service):
             return
         if is_paused:
             self._is_paused.set()
-            self._unblocking = asyncio.ensure_future(self._unblock_read_until_it_ends())
+            self._unblocking = asyncio.ensure_future(self._unblock_read_while_paused())
         else:
             self._is_paused.clear()
         log.info("the queue is %s for worker %s", "paused" if is_paused else "resumed", self._consumer)
-        self.wake()
+        self.wake_if_asleep()
 
-    async def _unblock_read_until_it_ends(self) -> None:
+    async def _unblock_read_while_paused(self) -> None:
         """Unblocks more than once, because a read may reach the server after the first CLIENT UNBLOCK."""
         give_up_at = monotonic() + UNBLOCK_FOR_S
         while self._is_paused.is_set and self._intake.is_expecting and monotonic() < give_up_at:
             with suppress(RedisTrouble):  # the read ends by itself
-                await self._unblock_or_drop_read()
+                await self._unblock_read_or_drop_connection()
             await asyncio.sleep(UNBLOCK_EVERY_S)
 
-    async def _unblock_or_drop_read(self) -> None:
+    async def _unblock_read_or_drop_connection(self) -> None:
         client_id = self._broker.client_id
         address = self._broker.server_address
-        if client_id is not None and not await self._helper.unblock_read(client_id, address):
+        if client_id is not None and not await self._helper.try_to_unblock_read(client_id, address):
             self._broker.drop_connection("the read that waits cannot be ended in another way")
 
-    async def _wait_while_paused(self) -> None:
+    async def _release_unstarted_and_wait_while_paused(self) -> None:
         """Hands unstarted jobs back, and waits until the queue is resumed."""
-        await self._releaser.release_unstarted_jobs()
+        await self._releaser.try_release_unstarted_jobs()
         while self._is_paused.is_set and not self._is_stopping:
             await self._sleep()
 
@@ -137,8 +139,8 @@ class Reader(Service):
         while self._lease.is_over and not self._is_stopping:
             if monotonic() >= hand_back_at:
                 hand_back_at = float("inf")
-                await self._releaser.release_unstarted_jobs()
-                await self._pending.release_orphans()
+                await self._releaser.try_release_unstarted_jobs()
+                await self._pending.try_release_orphans()
             await self._sleep(REGROUP_S)
 
     # Reading --------------------------------------------------------------------------------------------------------
@@ -147,25 +149,25 @@ class Reader(Service):
         has_backlog = False  # by the last read, more entries may be left
         was_empty = True
         while not self._is_stopping:
-            room = await self._wait_for_room()
+            room = await self._wait_for_room_or_interruption()
             if self._is_stopping:
                 return
             if self._lease.is_over:
                 await self._wait_for_lease()
                 continue
             if self._is_paused.is_set:
-                await self._wait_while_paused()
+                await self._release_unstarted_and_wait_while_paused()
                 continue
             # A read that waits must not ask for what an earlier pace allowed: what comes then may be slow. That holds
             # also while all lanes are busy: it may wait for longer than they are.
             count = room.entries if has_backlog else min(room.entries, max(1, room.free_lanes))
             try:
-                if self._pending.may_exist and await self._pending.adopt_or_claim_pending(count):
+                if self._pending.may_exist and await self._pending.take_pending_entries(count):
                     continue
                 had_backlog = has_backlog
                 block_ms = None if had_backlog else self._turns.choose_block_ms()
                 is_poll_of_empty_queue = block_ms is None and not had_backlog
-                came, has_backlog = await self._read_batches(
+                came, has_backlog = await self._read_batches_into_intake(
                     count, block_ms, is_poll_of_empty_queue=is_poll_of_empty_queue
                 )
             except RedisTrouble as error:
@@ -179,13 +181,13 @@ class Reader(Service):
             if not was_empty:
                 was_empty = True
                 self._drained.send()
-            if pause_s := await self._turns.choose_pause_s():
+            if pause_s := await self._turns.draw_turn_or_choose_pause_s():
                 await self._sleep(pause_s)
 
-    async def _wait_for_room(self) -> PrefetchRoom:
+    async def _wait_for_room_or_interruption(self) -> PrefetchRoom:
         """Returns once there is room for entries, or something else is to be done."""
         while True:
-            room = self._prefetch.measure_room()
+            room = self._prefetch.measure_room_and_set_low_water()
             self._awaits_settling = room.awaits_settling
             if room.is_open or self._is_stopping or self._is_paused.is_set or self._lease.is_over:
                 return room
@@ -196,13 +198,13 @@ class Reader(Service):
 
     def _wake_if_awaiting_settling(self) -> None:
         if self._awaits_settling:
-            self.wake()
+            self.wake_if_asleep()
 
     async def _release_surplus_jobs(self) -> None:
         """Hands back jobs that wait here for too long because the handler has become slower."""
-        await self._releaser.release_unstarted_jobs(kept_count=self._prefetch.max_unstarted_to_keep())
+        await self._releaser.try_release_unstarted_jobs(kept_count=self._prefetch.max_unstarted_to_keep())
 
-    async def _read_batches(
+    async def _read_batches_into_intake(
         self, count: int, block_ms: int | None, *, is_poll_of_empty_queue: bool
     ) -> tuple[int, bool]:
         """One read, and more of them for as long as each is full and there is room for another.
@@ -217,11 +219,11 @@ class Reader(Service):
         with self._intake.expecting_entries():
             if self._prefetch.may_exceed_bytes_left(count):
                 if not is_poll_of_empty_queue:
-                    if claimed := await self._read_by_bytes(count):
+                    if claimed := await self._read_by_bytes_into_intake(count):
                         return len(claimed), True
                     if block_ms is None:
                         return 0, False
-                count = min(count, self._prefetch.count_that_fits_in_bytes_left())
+                count = min(count, self._prefetch.count_that_fits_but_at_least_one())
             reading = await self._send_read(count, block_ms)
             while True:
                 entries = await reading
@@ -245,8 +247,10 @@ class Reader(Service):
     def _send_read(self, count: int, block_ms: int | None) -> Awaitable[ReadInFlight]:
         small = min(max(count, self._batch_sizes.min_entries_worth_reading), READ_BATCH)
         # hot: the intake takes a small batch as soon as its reply is read; a job that is alone waits for nothing else
-        request = ReadRequest(count, block_ms, self._max_reply_bytes, self._intake.put_new_entries_and_start, small)
-        return self._broker.read(self._group, self._consumer, request)
+        request = ReadRequest(
+            count, block_ms, self._max_reply_bytes, self._intake.put_new_entries_and_start_lone_job, small
+        )
+        return self._broker.send_read(self._group, self._consumer, request)
 
     async def _put_entries_in_slices(self, entries: list[Entry]) -> None:
         """Has entries decoded and run; lets the event loop turn after every READ_BATCH of them."""
@@ -255,7 +259,7 @@ class Reader(Service):
                 await asyncio.sleep(0)
             self._intake.put_new_entries_and_wake(entries[start : start + READ_BATCH])
 
-    async def _read_by_bytes(self, count: int) -> list[ClaimedEntry]:
+    async def _read_by_bytes_into_intake(self, count: int) -> list[ClaimedEntry]:
         """Reads by a script as many entries as fit into the bytes that are left, without waiting: for large entries."""
         claimed = await self._broker.read_within_bounds(
             self._group, self._consumer, count, self._prefetch.byte_bounds()
@@ -267,7 +271,12 @@ class Reader(Service):
 
     def _count_to_read_behind(self, coming: int) -> int:
         """How many entries to ask for behind those that have just come; 0 if something else is to be done first."""
-        if self._is_stopping or self._is_paused.is_set or self._intake.has_adopted or self._pending.may_exist:
+        if (
+            self._is_stopping
+            or self._is_paused.is_set
+            or self._intake.has_adopted_while_expecting
+            or self._pending.may_exist
+        ):
             return 0
         if not self._broker.is_connected:
             return 0
@@ -284,7 +293,7 @@ class Reader(Service):
                 "worker %s reads fewer at a time, because jobs are larger than expected: %s", self._consumer, error
             )
             self._prefetch.assume_large_entries()
-        pause_s = self._outage.pause_s_after(error)
+        pause_s = self._outage.record_error_and_choose_pause_s(error)
         if isinstance(error, (ConnectionLost, CommandTimeout)):
             self._may_have_orphans.set()
         if not self._is_stopping:

@@ -79,14 +79,14 @@ class Reclaimer(Service):
     def _request_scan_for_ended_leases(self) -> None:
         if self._is_one_of_many:
             self._has_ended_leases = True
-            self.wake()
+            self.wake_if_asleep()
 
     async def _run(self) -> None:
         while not self._is_stopping:
             try:
                 if self._may_have_orphans.is_set:
-                    await self._orphans.adopt_orphans()
-                await self._scan_consumers()
+                    await self._orphans.adopt_orphans_until_full()
+                await self._scan_consumers_and_claim_entries()
             except RedisTrouble as error:
                 log.debug("the scan for abandoned entries comes later: %s", error)
                 self._may_have_orphans.set()  # entries that a lost reply has claimed are pending for this worker
@@ -104,7 +104,7 @@ class Reclaimer(Service):
             scan_s = min(max(self._full_scan_at - clock.monotonic(), scan_s), LONGEST_REST_S)
         return min(scan_s, self._next_suspect_s)
 
-    async def _scan_consumers(self) -> None:
+    async def _scan_consumers_and_claim_entries(self) -> None:
         """Finds consumers whose entries can be taken over, and takes those over while there is room."""
         now, has_ended_leases = clock.monotonic(), self._has_ended_leases
         self._has_ended_leases = False
@@ -113,12 +113,14 @@ class Reclaimer(Service):
             self._full_scan_at = now + pause_s * random.uniform(0.5, 1.5)
             await self._scan_all_consumers()
         elif has_ended_leases or now >= self._next_suspect_at:
-            now_ms = await self._broker.now_ms()
+            now_ms = await self._broker.read_server_time_ms()
             leases = await self._broker.read_ended_leases(self._group, now_ms)
             self._find_claimable_consumers(set(leases), leases, now_ms)
         while self._claimable_consumers and (room := self._prefetch.room_for_claims()) > 0:
             with self._intake.expecting_entries():
-                self._intake.put_claimed_entries(await self.claim_entries(room, self._prefetch.byte_bounds()))
+                self._intake.put_claimed_entries(
+                    await self.claim_entries_of_one_consumer(room, self._prefetch.byte_bounds())
+                )
 
     async def _scan_all_consumers(self) -> None:
         self._next_suspect_s = float("inf")
@@ -132,7 +134,7 @@ class Reclaimer(Service):
         if sweeps:
             self._sweep_at = clock.monotonic() + self._living_workers.scale_pause_by_workers(SWEEP_S, MAX_FULL_SCANNERS)
             await self._recovery.shorten_impossible_leases(self._broker)
-        now_ms = await self._broker.now_ms()
+        now_ms = await self._broker.read_server_time_ms()
         self._find_claimable_consumers(
             leases.keys() | holders.keys() if sweeps or self._suspects else set(holders), leases, now_ms
         )
@@ -178,19 +180,21 @@ class Reclaimer(Service):
         self._next_suspect_at = now + self._next_suspect_s
 
     @property
-    def has_claimable_entries(self) -> bool:
+    def may_have_claimable_entries(self) -> bool:
         """Whether a dead consumer may have left entries behind that are not all taken yet."""
         return bool(self._claimable_consumers)
 
-    async def claim_entries(self, count: int, bounds: ByteBounds) -> list[ClaimedEntry]:
+    async def claim_entries_of_one_consumer(self, count: int, bounds: ByteBounds) -> list[ClaimedEntry]:
         """Claims up to `count` entries of the first dead consumer. The reader calls it, too, before it reads."""
         consumer, lease = next(iter(self._claimable_consumers.items()))
         count = min(count, PAGE)
         if lease is None:
-            taken = await self._broker.claim_idle(self._group, self._consumer, self._claim_min_idle_ms, count, bounds)
+            taken = await self._broker.claim_idle_without_lease(
+                self._group, self._consumer, self._claim_min_idle_ms, count, bounds
+            )
         else:
             judged = (consumer, lease, self._claim_min_idle_ms)
-            answer = await self._broker.take_over(self._group, self._consumer, *judged, count, bounds)
+            answer = await self._broker.take_over_if_lease_is_same(self._group, self._consumer, *judged, count, bounds)
             taken = answer or []
             if answer == []:
                 self._known_empty[consumer] = lease

@@ -14,7 +14,7 @@ JOBS_SHOWN = 20  # of those that run; a worker may run thousands
 
 
 class RecordMaker:
-    """make_record() is called from the heartbeat's thread: each renewal of the lease writes the record."""
+    """make_worker_record() is called from the heartbeat's thread: each renewal of the lease writes the record."""
 
     def __init__(self, shared: Shared, *, lease_ms: int) -> None:
         self.kept_ms = 2 * lease_ms  # how long the record outlives the renewal
@@ -22,7 +22,7 @@ class RecordMaker:
         self._holdings = shared.holdings
         self._started_at_ms = time.time_ns() // 1_000_000
 
-    def make_record(self) -> bytes:
+    def make_worker_record(self) -> bytes:
         running = self._holdings.running_jobs()
         info = WorkerInfo(
             consumer_id=self._consumer,

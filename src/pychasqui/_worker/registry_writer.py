@@ -8,13 +8,13 @@ from .._redis.broker import Broker
 
 
 class RegistryWriter:
-    """write_if_due() is called from the heartbeat's thread: it writes at the start, and then once a day."""
+    """register_queue_if_due() is called from the heartbeat's thread: it writes at the start, and then once a day."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._due_at = float("-inf")
 
-    async def write_if_due(self) -> None:
+    async def register_queue_if_due(self) -> None:
         """Raises if the connection is lost; then it is still due."""
         if lease_clock() >= self._due_at:
             await self._broker.register_queue()

@@ -31,7 +31,7 @@ class Releaser:
         self._may_have_orphans = shared.may_have_orphans
         self._lanes = lanes
 
-    async def release_unstarted_jobs(self, kept_count: int = 0) -> None:
+    async def try_release_unstarted_jobs(self, kept_count: int = 0) -> None:
         """Releases all but the first `kept_count` jobs that wait for a lane."""
         jobs = self._lanes.take_out_unstarted_jobs(kept_count)
         self.being_released = {job.entry_id for job in jobs}

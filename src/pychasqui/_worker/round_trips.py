@@ -18,7 +18,7 @@ MEASURED_FOR_S = 5.0
 
 
 class RoundTrips:
-    """can_hold_lease() measures before a lease begins; record_round_trip() measures by each renewal."""
+    """can_hold_lease() measures before a lease begins; record_round_trip_and_set_timeout() measures by each renewal."""
 
     def __init__(self, broker: Broker, consumer: str, lease: Lease, lease_ms: int) -> None:
         self.trouble: str | None = None  # why there is no lease, if that is known
@@ -58,13 +58,13 @@ class RoundTrips:
         best = float("inf")
         for _ in range(MEASURED_TIMES):
             sent_at = lease_clock()
-            await self._broker.now_ms()
+            await self._broker.read_server_time_ms()
             best = min(best, lease_clock() - sent_at)
             if best <= self._longest_s:
                 break
         return best
 
-    def record_round_trip(self, trip_s: float) -> None:
+    def record_round_trip_and_set_timeout(self, trip_s: float) -> None:
         """A renewal was answered after this time.
 
         A connection that has gone dead without a word must not cost the lease: it is given up in time for another one,

@@ -66,7 +66,7 @@ class RunWatch:
             self._timer.cancel()
             self._timer = None
 
-    def stop_cancelled_runs(self, cancellations: Cancellations) -> None:
+    def set_cancellations_and_stop_jobs(self, cancellations: Cancellations) -> None:
         """Stops the jobs of these notes that are here. The decoder sees those that come later."""
         self._stops.set_cancellations(cancellations)
         if not cancellations or not self._is_running:
@@ -78,41 +78,41 @@ class RunWatch:
             self._room.send()
         if self._timer is not None:
             self._timer.cancel()
-        self._stop_overdue_runs()
+        self._stop_overdue_or_cancelled_runs()
 
     def _check_earlier_for_shorter_timeout(self) -> None:
         """A timeout is known that is shorter than those before it."""
         if self._is_running and self._stops.shortest_s < float("inf"):
-            self._schedule_check(max(self._stops.shortest_s, MAX_LATENESS_S))
+            self._schedule_check_within(max(self._stops.shortest_s, MAX_LATENESS_S))
 
-    def _schedule_check(self, wait_s: float) -> None:
+    def _schedule_check_within(self, wait_s: float) -> None:
         loop = asyncio.get_running_loop()
         if self._timer is not None:
             if self._timer.when() <= loop.time() + wait_s:
                 return
             self._timer.cancel()
-        self._timer = loop.call_later(wait_s, self._stop_overdue_runs)
+        self._timer = loop.call_later(wait_s, self._stop_overdue_or_cancelled_runs)
 
-    def _stop_overdue_runs(self) -> None:
+    def _stop_overdue_or_cancelled_runs(self) -> None:
         self._timer = None
         now, soonest, running = monotonic(), float("inf"), self._holdings.running_jobs()
         self._stops.forget_ended_runs(running)
         for number, job in enumerate(self._holdings.running.copy()):
             if job is not None and job.started_at and not job.ended_at:
-                soonest = min(soonest, self._stop_if_overdue(number, job, now))
+                soonest = min(soonest, self._stop_if_needed_and_choose_recheck_at(number, job, now))
         if soonest == float("inf") and not running and not self._holdings.inbox:
-            self._stops.forget_timeouts()
+            self._stops.reset_shortest_timeout()
         soonest = min(soonest, now + max(self._stops.shortest_s, MAX_LATENESS_S))
         if soonest < float("inf"):
-            self._schedule_check(max(soonest - monotonic(), MIN_CHECK_INTERVAL_S))
+            self._schedule_check_within(max(soonest - monotonic(), MIN_CHECK_INTERVAL_S))
 
-    def _stop_if_overdue(self, lane_number: int, job: Delivery, now: float) -> float:
+    def _stop_if_needed_and_choose_recheck_at(self, lane_number: int, job: Delivery, now: float) -> float:
         """Stops the run if its time is over. Returns when to look at it again."""
         stop = self._stops.find_stop(job)
         if stop is None and self._stops.cancellations and self._stops.cancellations.includes_job(job.entry_id, job.id):
             stop = self._stops.add_stop(job, None)
         if stop is None:
-            timeout_s = self._stops.timeout_of(job)
+            timeout_s = self._stops.total_timeout_s_of(job)
             if timeout_s is None or now < job.started_at + timeout_s:
                 return float("inf") if timeout_s is None else job.started_at + timeout_s
             stop = self._stops.add_stop(job, timeout_s)

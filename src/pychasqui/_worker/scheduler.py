@@ -72,15 +72,15 @@ class SchedulerService(LeaderService):
     async def _subscribe(self) -> bool:
         return await self._repeats.subscribe_to_due(self.handle_due_hint)
 
-    async def _do_due_and_choose_pause_s(self, *, gets_no_messages: bool) -> float:
+    async def _do_due_if_leader_and_choose_pause_s(self, *, gets_no_messages: bool) -> float:
         self._next_due = float("inf")
         asked_at = clock.monotonic()
-        due = await self._repeats.list_due(self._holder, self._lease_ms, self._batch)
+        due = await self._repeats.take_lease_and_list_due(self._holder, self._lease_ms, self._batch)
         self._update_leader(due.other)
         if due.other is not None:
             return self._standby_pause_s(due.next_due_ms, self._tick_s)
         soonest, has_moved = float("inf"), False
-        for fires in batch_fires(self._plan_due_fires(due)):
+        for fires in batch_fires_with_loop_turns(self._plan_due_fires(due)):
             if fires is None:
                 await asyncio.sleep(0)
             elif isinstance(fires, tuple):
@@ -118,7 +118,7 @@ class SchedulerService(LeaderService):
         self.missed += 1
 
     async def _bury_repeatable(self, due: DueSpec, detail: str, now_ms: int) -> None:
-        refusal = await self._repeats.bury_repeatable(due, detail, now_ms)
+        refusal = await self._repeats.try_to_bury_repeatable(due, detail, now_ms)
         if refusal is None:
             log.debug("repeatable %.200r is not what could not be fired any more: it stays", due.key)
         elif refusal:
@@ -151,7 +151,7 @@ def _plan_fires_of_spec(
         return FireDecision(due, next_ms, spec.job_name, envelopes)
 
     score_ms, caught_up = due.score, 0
-    plan = plan_fires(spec, due.score, fired=due.fired, now_ms=now_ms, grace_ms=grace_ms)
+    plan = plan_fires(spec, due.score, fired_count=due.fired, now_ms=now_ms, grace_ms=grace_ms)
     if plan.has_missed:
         on_missed()
     while True:
@@ -166,7 +166,7 @@ def _plan_fires_of_spec(
         if not plan.goes_on or plan.next_ms is None:
             break
         due = due._replace(score=plan.next_ms)
-        plan = plan_fires(spec, due.score, fired=due.fired + caught_up, now_ms=now_ms, caught_up=caught_up)
+        plan = plan_fires(spec, due.score, fired_count=due.fired + caught_up, now_ms=now_ms, caught_up_count=caught_up)
     if plan.has_missed:
         _log_missed_fires(due.key, score_ms, caught_up, plan.given_up)
 
@@ -184,7 +184,7 @@ def _log_missed_fires(key: str, score_ms: int, caught_up_count: int, given_up_co
         )
 
 
-def batch_fires(
+def batch_fires_with_loop_turns(
     decisions: Iterator[FireDecision | tuple[DueSpec, str]],
 ) -> Iterator[list[FireDecision] | tuple[DueSpec, str] | None]:
     """Gathers fires into calls of a bounded size; passes the others on as they come.

@@ -22,7 +22,7 @@ class ServerClock:
         self._ask_at = 0.0
         self._asking = asyncio.Lock()
 
-    async def now_ms(self) -> float:
+    async def estimate_now_ms(self) -> float:
         """The server's time; this machine's as long as the server has never answered."""
         if monotonic() >= self._ask_at:
             async with self._asking:
@@ -33,7 +33,7 @@ class ServerClock:
     async def _measure_clock_offset(self) -> None:
         asked_at = monotonic()
         try:
-            server_ms = await self._broker.now_ms()
+            server_ms = await self._broker.read_server_time_ms()
         except RedisTrouble:
             self._ask_at = monotonic() + ASK_AGAIN_S
             return

@@ -21,7 +21,7 @@ class Service:
         self._task = asyncio.create_task(self._run(), name=f"chasqui {self.title}")
         self._task.add_done_callback(self._report_if_failed)
 
-    def wake(self) -> None:
+    def wake_if_asleep(self) -> None:
         sleeper, self._sleeper = self._sleeper, None
         if sleeper is not None and not sleeper.done():
             sleeper.set_result(None)
@@ -29,7 +29,7 @@ class Service:
     async def end(self, timeout_s: float) -> None:
         """Waits until the loop ends by itself, and cancels it after `timeout_s`."""
         self._is_stopping = True
-        self.wake()
+        self.wake_if_asleep()
         if self._task is not None:
             await asyncio.wait({self._task}, timeout=timeout_s)
             self._task.cancel()
@@ -39,12 +39,12 @@ class Service:
         raise NotImplementedError
 
     async def _sleep(self, seconds: float | None = None) -> None:
-        """Sleeps until wake(), or for this long."""
+        """Sleeps until wake_if_asleep(), or for this long."""
         if self._is_stopping:
             return
         loop = asyncio.get_running_loop()
         self._sleeper = loop.create_future()
-        timer = None if seconds is None else loop.call_later(max(seconds, 0), self.wake)
+        timer = None if seconds is None else loop.call_later(max(seconds, 0), self.wake_if_asleep)
         await self._sleeper
         if timer is not None:
             timer.cancel()

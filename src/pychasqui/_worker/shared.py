@@ -70,9 +70,9 @@ class Holdings:
         """Also called from the heartbeat's thread: a list is copied in one step."""
         return [job for job in self.running.copy() if job is not None]
 
-    def unsettled_count(self) -> int:
+    def count_unsettled_without_refused(self) -> int:
         """Counts the jobs that have ended here and are not settled in Redis yet; see UnsettledOutcomes.count()."""
-        return self.unsettled.count()
+        return self.unsettled.count_without_refused()
 
     def held_delivery_numbers(self) -> dict[bytes, int]:
         """The id of each held entry, with the number of its delivery. Also called from the heartbeat's thread.
@@ -82,8 +82,8 @@ class Holdings:
         one of the copies. A large job may go back from its lane to the inbox, which is copied a second time for it.
         """
         waiting_or_running = (*self.inbox.copy(), *self.running_jobs(), *self.inbox.copy())
-        held = {job.entry_id: job.number for job in waiting_or_running}
-        held.update((job.entry_id, job.number) for job, _ in self.ended.copy())
+        held = {job.entry_id: job.delivery_number for job in waiting_or_running}
+        held.update((job.entry_id, job.delivery_number) for job, _ in self.ended.copy())
         held.update(self.unsettled.delivery_numbers())
         return held
 

@@ -38,8 +38,8 @@ class Shutdown:
         parts.shared.is_closing.set()
         await parts.reclaimer.end(timeout_s=0)
         await parts.reader.stop_reading()  # before the rest, so that nothing new comes in
-        await self._release_unfinished(parts.lanes.take_out_unstarted_jobs())
-        await self._drain()
+        await self._try_release_unfinished_jobs(parts.lanes.take_out_unstarted_jobs())
+        await self._drain_until_deadline_or_hurried()
         cut_off = await parts.lanes.stop(self.hurried)
         if parts.event_writer is not None:
             await parts.event_writer.end(timeout_s=CLOSING_S)
@@ -49,13 +49,13 @@ class Shutdown:
         # What cannot be cut off (a thread, a handler that will not be cancelled) stays ours until the lease ends.
         runs_on = parts.lanes.has_uncancelled_handler or (cut_off and parts.threads is not None)
         if not runs_on:
-            await self._release_unfinished(cut_off)
+            await self._try_release_unfinished_jobs(cut_off)
         # After everything that held a lease, before its name goes.
         await parts.heartbeat.stop(timeout_s=CLOSING_S)
         if not runs_on:
-            await self._leave_group()
+            await self._try_leave_group()
 
-    async def _drain(self) -> None:
+    async def _drain_until_deadline_or_hurried(self) -> None:
         """Let what is held finish, until the deadline or a second signal."""
         parts, deadline_s = self.components, self.deadline_s()
         consumer, holdings = parts.shared.consumer, parts.shared.holdings
@@ -79,7 +79,7 @@ class Shutdown:
         )
         log_jobs_cut_off(consumer, holdings.running_jobs(), reason=why, fate=fate)
 
-    async def _release_unfinished(self, jobs: list[Delivery]) -> None:
+    async def _try_release_unfinished_jobs(self, jobs: list[Delivery]) -> None:
         """Hands jobs back, so that other workers run them at once and without using up an attempt."""
         shared, broker = self.components.shared, self.components.broker
         try:
@@ -92,7 +92,7 @@ class Shutdown:
             if jobs:
                 log.info("worker %s has handed back %d unfinished jobs", shared.consumer, len(jobs))
 
-    async def _leave_group(self) -> None:
+    async def _try_leave_group(self) -> None:
         shared, broker = self.components.shared, self.components.broker
         try:
             await _retry_shutdown_command(broker.leave_group, shared.group, shared.consumer)

@@ -42,18 +42,18 @@ class Startup:
 
     async def run(self) -> None:
         try:
-            await self._start_parts()
+            await self._claim_name_and_start_parts()
         except BaseException:  # also if it is cancelled, because the worker is closed meanwhile
-            await self._release_name_and_leave_group()
+            await self._leave_group_if_name_is_ours()
             raise
 
-    async def _start_parts(self) -> None:
+    async def _claim_name_and_start_parts(self) -> None:
         components = self._components
-        await self._claim_name()  # before anything is written under it
+        await self._claim_name_when_free()  # before anything is written under it
         await self._ensure_group()
         await self._check_server_risks()
         await (
-            self._count_deliveries_of_earlier_worker()
+            self._add_delivery_to_entries_of_earlier_worker()
         )  # before anything is read: what is pending now is of an earlier run
         await components.heartbeat.start()  # before anything is read: a worker that holds entries is known to live
         await self._confirm_name()
@@ -70,7 +70,7 @@ class Startup:
         if self._config.run_scheduler:
             components.scheduler.start()
 
-    async def _claim_name(self) -> None:
+    async def _claim_name_when_free(self) -> None:
         """Waits while a lease is held under this worker's name. One that is renewed is another living process's."""
         is_logged = False
         await self._retry_until_answered(self._components.recovery.shorten_impossible_leases, self._broker)
@@ -94,7 +94,7 @@ class Startup:
         if (await self._try_claim_name(is_confirmation=True)).left_ms > 0:
             raise self._make_name_in_use_error()
 
-    async def _release_name_and_leave_group(self) -> None:
+    async def _leave_group_if_name_is_ours(self) -> None:
         """Leaves the group after a start that did not come to its end, if the claim of the name is this worker's.
 
         The claim is sent once more to find out, since its first answer may be lost. That renews it: nobody else gets
@@ -106,13 +106,13 @@ class Startup:
         me = (self._group, self._consumer)
         with suppress(RedisTrouble, TimeoutError):  # else the name is free when its claim and its lease end
             async with asyncio.timeout(GIVE_UP_NAME_S):
-                claim = await self._broker.claim_name(*me, self._token, self._config.lease_ms)
+                claim = await self._broker.try_to_claim_name(*me, self._token, self._config.lease_ms)
                 if claim.left_ms == 0:
                     await self._broker.leave_group(*me)
 
     async def _try_claim_name(self, *, is_confirmation: bool = False) -> OtherClaim:
         """Claims the name, unless it is another's."""
-        claim = partial(self._broker.claim_name, is_confirmation=is_confirmation)
+        claim = partial(self._broker.try_to_claim_name, is_confirmation=is_confirmation)
         return await self._retry_until_answered(claim, self._group, self._consumer, self._token, self._config.lease_ms)
 
     def _make_name_in_use_error(self) -> ConsumerInUse:
@@ -123,7 +123,8 @@ class Startup:
 
     async def _ensure_group(self) -> None:
         """Makes the group if there is none. Waits until every living worker has reported what it holds."""
-        while not await self._retry_until_answered(self._components.recovery.rebuild_group, self._broker):  # noqa: ASYNC110  only Redis knows
+        report = self._components.recovery.report_held_to_rebuild_group
+        while not await self._retry_until_answered(report, self._broker):  # noqa: ASYNC110  others report at any time
             await asyncio.sleep(REGROUP_S)
 
     async def _check_server_risks(self) -> None:
@@ -135,10 +136,10 @@ class Startup:
             log.warning("%s: %s", self._connector, risks.eviction)
         if risks.persistence:  # many are content with snapshots, and documentation says what they can lose
             log.info("%s: %s", self._connector, risks.persistence)
-        if holes := self._broker.known_vulnerability():
+        if holes := self._broker.describe_known_vulnerability():
             log.warning("%s: %s", self._connector, holes)
 
-    async def _count_deliveries_of_earlier_worker(self) -> None:
+    async def _add_delivery_to_entries_of_earlier_worker(self) -> None:
         """Counts one more delivery of what an earlier worker of this name held, because it may have run it.
 
         The reader then finds it as orphans, like all that is pending for this worker without its knowledge.
@@ -150,7 +151,7 @@ class Startup:
                 seen := await self._retry_until_answered(self._broker.list_pending_ids, *me, after, last, COUNT_A_CALL)
             ):
                 # Sent again with the deliveries that were seen at first: nothing counts twice.
-                await self._retry_until_answered(self._broker.count_delivery, *me, seen)
+                await self._retry_until_answered(self._broker.increment_delivery_counts, *me, seen)
                 self._components.shared.may_have_orphans.set()
                 after = seen[-1][0]
         except ReplyError as error:
@@ -166,7 +167,7 @@ class Startup:
             except RedisTrouble as error:
                 if action_for(error) in (ErrorAction.FATAL, ErrorAction.REAUTHENTICATE, ErrorAction.NO_GROUP):
                     raise
-                await asyncio.sleep(outage.pause_s_after(error))
+                await asyncio.sleep(outage.record_error_and_choose_pause_s(error))
             else:
                 outage.end()
                 return reply

@@ -78,17 +78,17 @@ class ThreadLanes:
     # The inbox, as the event loop sees it ---------------------------------------------------------------------------
 
     def put_and_wake(self, jobs: list[Delivery]) -> None:
-        self.put_into_inbox(jobs)
-        self.wake()
+        self.put_without_waking(jobs)
+        self.wake_for_waiting_jobs()
 
-    def put_into_inbox(self, jobs: list[Delivery]) -> None:
-        """put_and_wake() in two steps: start_lone_job_or_wake() or wake() must follow."""
+    def put_without_waking(self, jobs: list[Delivery]) -> None:
+        """put_and_wake_for_waiting_jobs() in two steps: start_lone_job_or_wake() or wake() must follow."""
         self._inbox.extend(jobs)
 
     def start_lone_job_or_wake(self) -> None:
-        self.wake()
+        self.wake_for_waiting_jobs()
 
-    def wake(self) -> None:
+    def wake_for_waiting_jobs(self) -> None:
         """Wakes a thread, which wakes the next one if it leaves jobs behind."""
         waiting = len(self._inbox)
         if not waiting:
@@ -96,19 +96,19 @@ class ThreadLanes:
         if waiting > 1 or self._on_start is not None:
             self._schedule_outcome_delivery()
         if not self._threads.is_waking:
-            self._threads.wake_one()
+            self._threads.wake_or_start_one()
         if not self._threads.count and not self._is_stopping:
             self._fail_waiting_jobs(RuntimeError("no thread can be started"))
 
     @property
-    def free(self) -> int:
+    def free_minus_waiting(self) -> int:
         """Threads with nothing to do, less the jobs already waiting for one."""
         return len(self._running) - (self._started - self.finished) - len(self._inbox)
 
     @property
     def waiting(self) -> int:
         """Jobs for which there is no thread yet. A thread that is free takes its job as soon as it has woken up."""
-        return min(len(self._inbox), max(0, -self.free))
+        return min(len(self._inbox), max(0, -self.free_minus_waiting))
 
     @property
     def waiting_bytes(self) -> int:
@@ -124,9 +124,9 @@ class ThreadLanes:
 
     def resume_after_lapse(self) -> None:
         """Starts jobs again after the lease was over."""
-        self.wake()
+        self.wake_for_waiting_jobs()
 
-    def drop_lost_jobs(self, ids: set[bytes]) -> bool:
+    def drop_lost_unstarted_jobs(self, ids: set[bytes]) -> bool:
         """Forgets jobs that another worker has taken. One that runs goes on, and its outcome does not count.
 
         Returns whether any of them was still here.
@@ -137,7 +137,7 @@ class ThreadLanes:
             for job in waiting:
                 self._inbox.remove(job)  # one by one: the heartbeat's thread must see the others all the time
             self._lost_undecoded |= {job.entry_id for job in running if not job.is_decoded and job.entry_id in ids}
-        self._signal_room_and_drained()
+        self._signal_if_room_or_drained()
         return bool(waiting) or any(job.entry_id in ids for job in running)
 
     def take_out_unstarted_jobs(self, kept_count: int = 0) -> list[Delivery]:
@@ -180,14 +180,14 @@ class ThreadLanes:
     def _run_jobs(self, thread_number: int) -> None:
         """Runs one job after another, until there is none to start."""
         try:
-            self._run_jobs_until_inbox_is_empty(thread_number)
+            self._run_jobs_while_one_may_start(thread_number)
         except CallCancelled:
             pass  # its job stays where it is: it has no outcome
         except BaseException as defect:  # noqa: BLE001  errors of handlers are outcomes
             with suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._on_death, "lane", defect)
 
-    def _run_jobs_until_inbox_is_empty(self, thread_number: int) -> None:
+    def _run_jobs_while_one_may_start(self, thread_number: int) -> None:
         inbox, running, moving, threads = self._inbox, self._running, self._moving, self._threads
         loop_calls = self._loop_calls
         assert loop_calls is not None
@@ -209,8 +209,8 @@ class ThreadLanes:
             if job is None:
                 return
             if inbox and not threads.is_waking:
-                threads.wake_one()
-            if not job.is_decoded and not loop_calls.run_and_wait(self._finish_decoding(job)):
+                threads.wake_or_start_one()
+            if not job.is_decoded and not loop_calls.run_and_wait(self._finish_decoding_and_decide_to_run(job)):
                 outcome = _DROPPED
                 continue
             job.started_at = monotonic()
@@ -218,7 +218,7 @@ class ThreadLanes:
                 self._begun.append(job)
                 if not (self._wake_is_due or self._timer_is_due):
                     self._wake_loop()
-            outcome = self._call_handler(job)
+            outcome = self._start_handler_and_catch_errors(job)
             if type(outcome) is SteppedCoroutine:
                 loop_calls.run_and_wait(self._finish_coroutine_in_loop(thread_number, job, outcome))
                 job = None
@@ -233,7 +233,7 @@ class ThreadLanes:
             and not self._loop.is_closed()
         )
 
-    def _call_handler(self, job: Delivery) -> Any:
+    def _start_handler_and_catch_errors(self, job: Delivery) -> Any:
         """Calls the handler: returns its result, what it raised, or the steps that are left for the event loop."""
         run = self._context.copy().run
         try:
@@ -252,7 +252,7 @@ class ThreadLanes:
 
     # In the event loop ----------------------------------------------------------------------------------------------
 
-    async def _finish_decoding(self, job: Delivery) -> bool:
+    async def _finish_decoding_and_decide_to_run(self, job: Delivery) -> bool:
         """Decodes a job that was put off; whether it is still ours, the lease holds, and it is to run."""
         is_to_run = await self._decode(job)
         if job.entry_id in self._lost_undecoded:
@@ -311,7 +311,7 @@ class ThreadLanes:
             self.finished += 1
         self._report_begun_jobs()
         if has_any:
-            self._signal_room_and_drained()
+            self._signal_if_room_or_drained()
             if self._inbox:
                 self._schedule_outcome_delivery()
 
@@ -321,7 +321,7 @@ class ThreadLanes:
             if self._on_start is not None:
                 self._on_start(job)
 
-    def _signal_room_and_drained(self) -> None:
+    def _signal_if_room_or_drained(self) -> None:
         if not self._inbox or self.waiting <= self._low_water:
             self._room.send()
         is_drained = not self._inbox and self._started == self.finished
@@ -339,8 +339,8 @@ class ThreadLanes:
         if self._inbox:
             if self._next_wake is not None:
                 self._next_wake.cancel()
-            self._next_wake = self._loop.call_later(NO_THREAD_PAUSE_S, self.wake)
-        self._signal_room_and_drained()
+            self._next_wake = self._loop.call_later(NO_THREAD_PAUSE_S, self.wake_for_waiting_jobs)
+        self._signal_if_room_or_drained()
 
 
 class _Raised(NamedTuple):

@@ -1,8 +1,8 @@
 """Keeps the threads of a worker: starts one when there is a job for it, parks it when there is none.
 
-A thread that finds nothing to do parks on a lock of its own. wake_one() wakes one of them, or starts one, and a thread
-that leaves jobs behind wakes the next. So a burst of short jobs costs one or two wake-ups, and no job waits behind one
-that blocks.
+A thread that finds nothing to do parks on a lock of its own. wake_or_start_one() wakes one of them, or starts one, and
+a thread that leaves jobs behind wakes the next. So a burst of short jobs costs one or two wake-ups, and no job waits
+behind one that blocks.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from contextlib import suppress
 
 
 class Threads:
-    """wake_one() has a thread call `run_jobs` with its number; it returns when `has_job` is False. close() ends all."""
+    """wake_or_start_one() has a thread call `run_jobs` with its number; that returns when `has_job` is False. close()
+    ends all."""
 
     def __init__(self, max_count: int, *, run_jobs: Callable[[int], None], has_job: Callable[[], bool]) -> None:
         self.is_waking = False  # a thread is about to look for a job
@@ -31,7 +32,7 @@ class Threads:
         """How many have been started."""
         return len(self._threads)
 
-    def wake_one(self) -> None:
+    def wake_or_start_one(self) -> None:
         """Wakes a parked thread, or starts one. The event loop calls it, and so do threads."""
         # hot: one at a time, 3 us a job against 18 if each job wakes a thread; benchmarks work-def
         self.is_waking = True

@@ -78,7 +78,7 @@ class Unsettled(Generic[T]):
         self.refused += refused
         self.waiting[:count] = unanswered  # in one step: the heartbeat's thread reads it
 
-    def retry_refused_if_due(self) -> None:
+    def move_refused_batch_to_waiting_if_due(self) -> None:
         """Moves some of `refused` to `waiting` if their pause is over."""
         if self.refused and monotonic() >= self._again_at:
             self.waiting += self.refused[:OUTCOME_BATCH]
@@ -89,14 +89,14 @@ class Unsettled(Generic[T]):
         self._outage.end()
         self.is_refused, self._not_before = False, 0.0
         if refused:
-            self._again_at = monotonic() + self._refusals.pause_s_after(ReplyError(refusal))
+            self._again_at = monotonic() + self._refusals.record_error_and_choose_pause_s(ReplyError(refusal))
         elif not self.refused:
             self._refusals.end()
 
     def record_failure(self, error: RedisTrouble, pause_s: float | None = None) -> None:
         """Notes that Redis has answered for no outcome of a batch; the next attempt follows after a pause."""
         if pause_s is None:
-            pause_s = self._outage.pause_s_after(error)
+            pause_s = self._outage.record_error_and_choose_pause_s(error)
             self.is_refused = action_for(error) is ErrorAction.FATAL
         self._not_before = monotonic() + pause_s
 
@@ -110,7 +110,7 @@ class UnsettledOutcomes:
         self.failed = Unsettled[Rescheduled](consumer, "reschedule failed jobs")
         self.dead = Unsettled[Buried](consumer, "bury dead jobs")
 
-    def count(self) -> int:
+    def count_without_refused(self) -> int:
         """Counts the outcomes. Those that Redis refuses count only beyond REFUSED_BYTES."""
         count = len(self.done.waiting) + len(self.done_by_script.waiting)
         for moves in (self.failed, self.dead):
@@ -122,7 +122,10 @@ class UnsettledOutcomes:
 
     def delivery_numbers(self) -> dict[bytes, int]:
         """Returns the entry id of each outcome with its delivery number. The heartbeat's thread calls it, too."""
-        held = {job.entry_id: job.number for job in (*self.done.waiting.copy(), *self.done_by_script.waiting.copy())}
+        held = {
+            job.entry_id: job.delivery_number
+            for job in (*self.done.waiting.copy(), *self.done_by_script.waiting.copy())
+        }
         held.update((job.entry_id, job.delivery) for job in self.failed.all_outcomes())
         held.update((job.entry_id, job.delivery) for job in self.dead.all_outcomes())
         return held

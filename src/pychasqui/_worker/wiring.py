@@ -15,7 +15,7 @@ from .._redis.broker import Broker
 from .._redis.connector import Connector
 from .._redis.keys import Keys
 from .._redis.repeatables import RepeatablesBroker
-from .._redis.scripts import load_all_scripts
+from .._redis.scripts import read_and_hash_all_scripts
 from ..job import Job
 from ..metrics import GuardedSinks
 from ..tracing import RunHandler, SpanOrigin, find_tracing
@@ -86,7 +86,7 @@ class Components:
 
     async def close(self) -> None:
         """Let go of threads and connections. Safe after a start that failed."""
-        self.failure_log.log_counts()
+        self.failure_log.log_and_reset_counts()
         self.run_watch.stop()
         await self.heartbeat.stop()
         await self.reading.close()
@@ -105,7 +105,7 @@ def build_components(
 ) -> Components:
     """Make the parts of a worker, from the end of a job to its beginning: settling, running, reading, renewing."""
     group, consumer, lease_ms = config.group, config.consumer_id, config.lease_ms
-    load_all_scripts()  # the scripts: files that are replaced while the worker runs are another version's
+    read_and_hash_all_scripts()  # the scripts: files that are replaced while the worker runs are another version's
     record = None if metrics is None else metrics.record
     keys = Keys(config.queue_name)
     shared = Shared(
@@ -127,7 +127,7 @@ def build_components(
         consumer,
         on_death=on_death,
         living_workers=shared.living_workers,
-        events_max_len=config.events_max_len,
+        events_max_len=config.events_max_len_or_zero,
         record=record,
     )
     scheduler = SchedulerService(
@@ -142,8 +142,8 @@ def build_components(
     stops = JobStops(config.timeout)
     reporter = JobReporter(
         broker,
-        kept_ms=config.stored_result_ttl_ms or defaults.RESULT_TTL_MS,
-        emit=None if event_writer is None else event_writer.write,
+        kept_ms=config.result_ttl_ms_or_zero or defaults.RESULT_TTL_MS,
+        emit=None if event_writer is None else event_writer.write_behind_active_events,
         stops=stops,
     )
 
@@ -151,10 +151,10 @@ def build_components(
         broker,
         shared,
         dlq_max_len=config.dlq_max_stream_len,
-        on_rescheduled=promoter.publish_due_in,
+        on_rescheduled=promoter.publish_due_hint_if_needed,
         event_writer=event_writer,
         metrics=metrics,
-        events_max_len=config.events_max_len,
+        events_max_len=config.events_max_len_or_zero,
     )
     acker = Acker(
         broker,
@@ -162,7 +162,7 @@ def build_components(
         mover,
         event_writer=event_writer,
         metrics=metrics,
-        result_ttl_ms=config.stored_result_ttl_ms,
+        result_ttl_ms=config.result_ttl_ms_or_zero,
     )
     failure_log = FailureLog(asyncio.get_running_loop().call_later)
     failures = FailureHandler(
@@ -171,8 +171,8 @@ def build_components(
         policy=config.retry,
         failure_log=failure_log,
         stops=stops,
-        reschedule=acker.reschedule,
-        bury=acker.bury,
+        reschedule=acker.queue_reschedule,
+        bury=acker.queue_bury,
     )
     decoder = Decoder(
         max_payload_bytes=config.max_payload_bytes,
@@ -185,14 +185,14 @@ def build_components(
         on_cancelled=failures.finish_cancelled,
     )
     is_plain = not is_async(config.handler)
-    run_handler = _wrap_to_take_job(as_async_handler(config.handler) if is_plain else config.handler, reporter)
+    run_handler = _wrap_to_take_delivery(as_async_handler(config.handler) if is_plain else config.handler, reporter)
     lanes = (ThreadLanes if is_plain else Lanes)(
         _wrap_with_tracing_and_logs(config, connector, run_handler),
         shared,
         on_start=None if event_writer is None else event_writer.queue_active_event,
         on_done=acker.done,
-        on_failed=logs.bind_job_to_call(config.queue_name, failures.handle_error),
-        decode=decoder.finish_decoding_job,
+        on_failed=logs.bind_job_to_call(config.queue_name, failures.reschedule_or_bury_after_error),
+        decode=decoder.decode_or_settle_put_off_job,
         is_abandoned=is_abandoned,
     )
 
@@ -236,7 +236,7 @@ def build_components(
     queue_watch = QueueWatch(
         renewing,
         on_pause=partial(thread.call_in_worker_loop, reader.set_paused),
-        on_cancellations=partial(thread.call_in_worker_loop, run_watch.stop_cancelled_runs),
+        on_cancellations=partial(thread.call_in_worker_loop, run_watch.set_cancellations_and_stop_jobs),
     )
     renewal = LeaseRenewal(
         renewing,
@@ -293,9 +293,11 @@ def build_components(
 
 
 def _make_event_writer(config: WorkerConfig, broker: Broker, shared: Shared) -> EventWriter | None:
-    if not config.events_max_len:
+    if not config.events_max_len_or_zero:
         return None
-    return EventWriter(broker, shared, max_len=config.events_max_len, stores_results=config.stored_result_ttl_ms > 0)
+    return EventWriter(
+        broker, shared, max_len=config.events_max_len_or_zero, stores_results=config.result_ttl_ms_or_zero > 0
+    )
 
 
 def _wrap_with_tracing_and_logs(config: WorkerConfig, connector: Connector, handler: RunHandler) -> RunHandler:
@@ -303,11 +305,13 @@ def _wrap_with_tracing_and_logs(config: WorkerConfig, connector: Connector, hand
     tracing = find_tracing(config.tracing)
     if tracing is not None:
         me = (config.group, config.consumer_id)
-        handler = tracing.processing(SpanOrigin(config.queue_name, connector.server, *me, config.max_attempts), handler)
+        handler = tracing.processing(
+            SpanOrigin(config.queue_name, connector.first_host_and_port, *me, config.max_attempts), handler
+        )
     return logs.bind_job_to_context(config.queue_name, handler)
 
 
-def _wrap_to_take_job(handler: Callable[[Job], Awaitable[Any]], reporter: JobReporter) -> RunHandler:
+def _wrap_to_take_delivery(handler: Callable[[Job], Awaitable[Any]], reporter: JobReporter) -> RunHandler:
     """The handler, called with a Job of its own for each delivery."""
 
     def run_with_job(delivery: Delivery) -> Awaitable[Any]:

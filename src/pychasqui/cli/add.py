@@ -13,7 +13,7 @@ import click
 from ..errors import InvalidArgument, InvalidType, JobFailed, ResultNotStored, printable
 from .app_targets import app_option
 from .confirm import dry_run_option, stop_reading_at_ctrl_c
-from .data_argument import parse_json, read_data
+from .data_argument import parse_json, read_data_from_json_or_file
 from .exits import CommandFailure
 from .moments import MOMENT
 from .options import SPAN, CommandContext, add_common_options, queue_argument
@@ -74,15 +74,15 @@ def add(
     options: dict[str, Any] = {"delay_ms": at if delay is None else delay, "attempts": attempts, "job_id": job_id}
     options |= {"timeout": _to_timedelta(job_timeout), "expires_in": _to_timedelta(expires_in)}
     given = {option: value for option, value in options.items() if value is not None}
-    queue = context.queue(queue_name)
+    queue = context.make_queue(queue_name)
     make = find_job_maker(app_target, queue_name, name, context.output)
     if data == STDIN:
         if job_id is not None or waits:
             raise click.UsageError("--id and --wait are for one job: leave them out, or give its data instead of -")
-        context.run(_add_lines(context, queue, lambda data: {**make(data), **given}, dry_run=dry_run))
+        context.run(_add_jobs_from_stdin_lines(context, queue, lambda data: {**make(data), **given}, dry_run=dry_run))
         return
-    job = {**make(read_data(data)), **given}
-    context.run(_add_one(context, queue, job, timeout_s=timeout / 1000 if waits else None, dry_run=dry_run))
+    job = {**make(read_data_from_json_or_file(data)), **given}
+    context.run(_add_one(context, queue, job, wait_up_to_s=timeout / 1000 if waits else None, dry_run=dry_run))
 
 
 def _to_timedelta(span_ms: int | None) -> timedelta | None:
@@ -90,11 +90,13 @@ def _to_timedelta(span_ms: int | None) -> timedelta | None:
 
 
 async def _add_one(
-    context: CommandContext, queue: Queue, job: dict[str, Any], *, timeout_s: float | None, dry_run: bool
+    context: CommandContext, queue: Queue, job: dict[str, Any], *, wait_up_to_s: float | None, dry_run: bool
 ) -> None:
     if dry_run:
         shown = printable(encode_compact_json(job["data"]), 1000)
-        context.output.print_message(f"would add a job {printable(job['name'])!r} to queue {queue.name}: {shown}")
+        context.output.print_message_to_stderr(
+            f"would add a job {printable(job['name'])!r} to queue {queue.name}: {shown}"
+        )
         return
     async with queue:
         try:
@@ -103,22 +105,24 @@ async def _add_one(
             raise click.UsageError(str(error)) from None
         record = {"queue": queue.name, "id": added.id, "name": added.name, "is_new": added.is_new}
         if not added.is_new:
-            context.output.print_message(
+            context.output.print_message_to_stderr(
                 f"queue {queue.name} has a job {printable(added.id)!r} already: nothing was added"
             )
-        if timeout_s is None:
-            context.output.print_item(record, printable(added.id, UNCUT))
+        if wait_up_to_s is None:
+            context.output.print_line_or_json(record, printable(added.id, UNCUT))
             return
-        context.output.print_message(f"waiting for the result of job {printable(added.id)}")
-        result = await _wait_for_result(context, queue, added.id, timeout_s)
-    context.output.print_item({**record, "result": result}, printable(encode_compact_json(result), UNCUT))
+        context.output.print_message_to_stderr(f"waiting for the result of job {printable(added.id)}")
+        result = await _wait_for_result_or_none_if_unstored(context, queue, added.id, wait_up_to_s)
+    context.output.print_line_or_json({**record, "result": result}, printable(encode_compact_json(result), UNCUT))
 
 
-async def _wait_for_result(context: CommandContext, queue: Queue, job_id: str, timeout_s: float) -> Any:
+async def _wait_for_result_or_none_if_unstored(
+    context: CommandContext, queue: Queue, job_id: str, timeout_s: float
+) -> Any:
     try:
         return await queue.wait_for_result(job_id, timeout=timeout_s)
     except ResultNotStored as error:
-        context.output.print_message(f"the job is done: {error}")
+        context.output.print_message_to_stderr(f"the job is done: {error}")
         return None
     except JobFailed as error:
         raise CommandFailure(
@@ -128,13 +132,15 @@ async def _wait_for_result(context: CommandContext, queue: Queue, job_id: str, t
         raise CommandFailure(printable(str(error), 1000)) from None
 
 
-async def _add_lines(context: CommandContext, queue: Queue, make_job: MakeJob, *, dry_run: bool) -> None:
+async def _add_jobs_from_stdin_lines(
+    context: CommandContext, queue: Queue, make_job: MakeJob, *, dry_run: bool
+) -> None:
     from asyncio import CancelledError  # here, so that --help does not wait for the import
 
     added, stored, batch = 0, 0, list[dict[str, Any]]()  # a dry run stores none
     try:
         async with queue:
-            with stop_reading_at_ctrl_c(), ProgressBar("adding", _count_lines()) as bar:
+            with stop_reading_at_ctrl_c(), ProgressBar("adding", _count_stdin_lines_if_file()) as bar:
                 for number, line in enumerate(sys.stdin, 1):
                     if not line.strip():
                         continue
@@ -146,15 +152,15 @@ async def _add_lines(context: CommandContext, queue: Queue, make_job: MakeJob, *
     except UnicodeDecodeError as error:
         raise CommandFailure(f"standard input is not {error.encoding}; {_describe_added(stored)}") from None
     except KeyboardInterrupt:  # while it read or parsed
-        context.output.print_message(f"interrupted: {_describe_added(stored)}")
+        context.output.print_message_to_stderr(f"interrupted: {_describe_added(stored)}")
         raise
     except CancelledError:  # while it waited for Redis
         is_known = dry_run or not batch
         bounds = f"{stored:,} to {stored + len(batch):,} jobs are in the queue"
-        context.output.print_message(f"interrupted: {_describe_added(stored) if is_known else bounds}")
+        context.output.print_message_to_stderr(f"interrupted: {_describe_added(stored) if is_known else bounds}")
         raise
     record = {"queue": queue.name, "added": added, "dry_run": dry_run}
-    context.output.print_item(record, f"{'would add' if dry_run else 'added'} {added} jobs")
+    context.output.print_line_or_json(record, f"{'would add' if dry_run else 'added'} {added} jobs")
 
 
 def _parse_line_to_job(line: str, number: int, added_before: int, make_job: MakeJob) -> dict[str, Any]:
@@ -187,7 +193,7 @@ def _describe_added(added: int) -> str:
     return f"the first {added:,} jobs are in the queue" if added else "nothing was added"
 
 
-def _count_lines() -> int | None:
+def _count_stdin_lines_if_file() -> int | None:
     """How many lines follow on standard input, if it is a file; None for a pipe."""
     source = sys.stdin.buffer  # as bytes: a line that cannot be decoded is counted, too
     try:

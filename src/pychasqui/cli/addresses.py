@@ -15,7 +15,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 def redis_url_option(*, variables: list[str], default: str | None, about: str) -> Callable[[F], F]:
     """Makes the option. `variables` are the environment variables that it falls back to."""
 
-    def warn(context: click.Context, parameter: click.Parameter, url: str | None) -> str | None:
+    def warn_if_password_was_typed(context: click.Context, parameter: click.Parameter, url: str | None) -> str | None:
         is_typed = context.get_parameter_source("redis_url") is ParameterSource.COMMANDLINE
         if url is not None and is_typed and _holds_password(url):
             click.echo(
@@ -32,7 +32,7 @@ def redis_url_option(*, variables: list[str], default: str | None, about: str) -
         default=default,
         show_default=default is not None,
         show_envvar=True,
-        callback=warn,
+        callback=warn_if_password_was_typed,
         help=about,
     )
 

@@ -28,10 +28,10 @@ def load_app(target: str) -> App:
     import asyncio  # here, so that a command that knows no App does not wait for the imports
 
     from ..app import App
-    from .worker_targets import check_target, find_targets, print_traceback_and_make_failure, resolve_target
+    from .worker_targets import import_targets, parse_target, print_traceback_and_make_failure, resolve_target
 
-    check_target(target)
-    (found,) = find_targets([target])
+    parse_target(target)
+    (found,) = import_targets([target])
     made = asyncio.run(resolve_target(found))
     if not isinstance(made, App):
         raise CommandFailure(f"{target} is a {type(made).__name__}, not an App", ExitCode.USAGE)

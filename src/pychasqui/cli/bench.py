@@ -68,13 +68,13 @@ def bench(context: CommandContext, seconds: float, size: int, concurrency: int) 
 async def _measure_and_print(context: CommandContext, seconds: float, size: int, concurrency: int, loop: str) -> None:
     async with _open_private_queue(context) as queue:
         await queue.is_paused()  # connects, which is in no time
-        context.output.print_message(f"measuring on queue {queue.name} for about {5 * seconds:g} s")
+        context.output.print_message_to_stderr(f"measuring on queue {queue.name} for about {5 * seconds:g} s")
         measures = Measures(queue, context.redis_url, seconds=seconds, data="x" * size, concurrency=concurrency)
         records = [
             await measures.measure_adding_one_by_one(),
             await measures.measure_adding_from_tasks(),
             await measures.measure_adding_in_bulks(),
-            await measures.measure_working(),
+            await measures.measure_running_added_jobs_then_purge(),
             await measures.measure_start_latency(),
         ]
     for record in records if not context.output.is_json else ():
@@ -98,9 +98,11 @@ async def _open_private_queue(context: CommandContext) -> AsyncIterator[Queue]:
                 await queue.obliterate()
             except ReplyError as error:
                 await queue.drain()
-                context.output.print_message(f"queue {name} is empty, but its keys cannot be removed: {error}")
+                context.output.print_message_to_stderr(
+                    f"queue {name} is empty, but its keys cannot be removed: {error}"
+                )
             except RedisTrouble as error:
-                context.output.print_message(f"queue {name} could not be removed: {error}")
+                context.output.print_message_to_stderr(f"queue {name} could not be removed: {error}")
 
 
 class Measures:
@@ -115,11 +117,11 @@ class Measures:
         self._added = 0
 
     async def measure_adding_one_by_one(self) -> dict[str, Any]:
-        times, took_s = await self._time_calls(self._add_job)
+        times, took_s = await self._time_calls_repeatedly(self._add_job)
         return _make_measure_record("add, one by one", len(times), took_s, times)
 
     async def measure_adding_from_tasks(self) -> dict[str, Any]:
-        repeated = await asyncio.gather(*(self._time_calls(self._add_job) for _ in range(TASKS)))
+        repeated = await asyncio.gather(*(self._time_calls_repeatedly(self._add_job) for _ in range(TASKS)))
         times = [time_s for some, _ in repeated for time_s in some]
         return _make_measure_record(
             f"add, from {TASKS} tasks", len(times), max(took_s for _, took_s in repeated), times
@@ -132,10 +134,10 @@ class Measures:
             await self._queue.add_bulk(jobs)
             self._added += BULK
 
-        times, took_s = await self._time_calls(add_bulk)
+        times, took_s = await self._time_calls_repeatedly(add_bulk)
         return _make_measure_record(f"add, in bulks of {BULK:,}", BULK * len(times), took_s)
 
-    async def measure_working(self) -> dict[str, Any]:
+    async def measure_running_added_jobs_then_purge(self) -> dict[str, Any]:
         """Runs what the other measures have added, until all is done or the time is up."""
         begun_at: list[float] = []
         is_over = asyncio.Event()
@@ -165,7 +167,7 @@ class Measures:
             await begun.wait()
 
         async with self._make_worker(handle):
-            times, took_s = await self._time_calls(add_and_wait)
+            times, took_s = await self._time_calls_repeatedly(add_and_wait)
         return _make_measure_record("add until its handler runs", len(times), took_s, times)
 
     def _make_worker(self, handler: Callable[[Job], Awaitable[None]]) -> Worker:
@@ -177,7 +179,7 @@ class Measures:
         await self._queue.add("bench", self._data)
         self._added += 1
 
-    async def _time_calls(self, call: Callable[[], Awaitable[None]]) -> tuple[list[float], float]:
+    async def _time_calls_repeatedly(self, call: Callable[[], Awaitable[None]]) -> tuple[list[float], float]:
         """Calls again and again for the time of a measure; returns the time of each call, and of all."""
         times: list[float] = []
         begun = at = perf_counter()
@@ -200,8 +202,8 @@ def _make_measure_record(measure: str, jobs: int, took_s: float, times: list[flo
     }
 
 
-def _percentile_ms(ordered: list[float], share: float) -> float | None:
-    return round(1000 * ordered[int(share * (len(ordered) - 1))], 3) if ordered else None
+def _percentile_ms(ordered_s: list[float], share: float) -> float | None:
+    return round(1000 * ordered_s[int(share * (len(ordered_s) - 1))], 3) if ordered_s else None
 
 
 def _format_milliseconds(value: float | None) -> str:

@@ -13,7 +13,7 @@ import click
 from ..errors import ChasquiError, printable
 from .exits import CommandFailure, ExitCode
 from .options import SPAN, CommandContext, add_common_options, queues_argument
-from .ps import choose_queue_names
+from .ps import choose_given_or_all_queue_names
 from .tables import Column
 from .values import Kind, format_span, format_value_for_pipe
 
@@ -57,16 +57,16 @@ class CheckCommand(click.Command):
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
-        with _usage_errors_unknown(to_nagios="--nagios" in args):
+        with _report_usage_errors_as_unknown(to_nagios="--nagios" in args):
             return super().make_context(info_name, args, parent, **extra)
 
     def invoke(self, ctx: click.Context) -> Any:
-        with _usage_errors_unknown(to_nagios=ctx.params["nagios"]):
+        with _report_usage_errors_as_unknown(to_nagios=ctx.params["nagios"]):
             return super().invoke(ctx)
 
 
 @contextmanager
-def _usage_errors_unknown(*, to_nagios: bool) -> Iterator[None]:
+def _report_usage_errors_as_unknown(*, to_nagios: bool) -> Iterator[None]:
     try:
         yield
     except click.UsageError as error:
@@ -91,7 +91,7 @@ class Measured(NamedTuple):
         return self.check == "lag"
 
     @property
-    def shown(self) -> str:
+    def shown_value(self) -> str:
         return format_span(self.value) if self.is_span else f"{self.value:,}"
 
     @property
@@ -134,7 +134,7 @@ def check_thresholds(
         raise click.UsageError("give a threshold: --max-waiting, --max-lag, --max-dlq or --min-workers")
     if nagios:
         return _answer_nagios(context, queue_names, given)
-    measured, _ = context.run(measure_all(context, queue_names, given))
+    measured, _ = context.run(measure_queues_and_find_paused(context, queue_names, given))
     records = [one.to_record() for one in measured]
     is_breached = any(one.is_breached for one in measured)
     if context.output.is_json:
@@ -142,17 +142,20 @@ def check_thresholds(
     else:
         for record, one in zip(records, measured, strict=True):
             exact = format_value_for_pipe(one.value, Kind.SPAN if one.is_span else Kind.COUNT)
-            record |= {"shown": one.shown if context.output.is_terminal else exact, "shown_limit": one.shown_limit}
+            record |= {
+                "shown": one.shown_value if context.output.is_terminal else exact,
+                "shown_limit": one.shown_limit,
+            }
         context.output.print_table("checks", COLUMNS, records, empty="there are no queues")
     return ExitCode.BREACHED if is_breached else ExitCode.OK
 
 
-async def measure_all(
+async def measure_queues_and_find_paused(
     context: CommandContext, names: Sequence[str], thresholds: dict[str, int]
 ) -> tuple[list[Measured], list[str]]:
     """Returns what was measured, and the names of the queues that are paused."""
-    async with context.queues() as server:
-        overviews = await server.overview(await choose_queue_names(context, server, names))
+    async with context.make_queues() as server:
+        overviews = await server.overview(await choose_given_or_all_queue_names(context, server, names))
         for overview in overviews:
             if overview.error is not None:
                 raise CommandFailure(f"queue {overview.name} cannot be read: {printable(overview.error, 500)}")
@@ -177,13 +180,13 @@ async def _measure_queue(server: Queues, overview: QueueOverview, thresholds: di
 
 def _answer_nagios(context: CommandContext, names: Sequence[str], thresholds: dict[str, int]) -> int:
     try:
-        measured, paused = context.run(measure_all(context, names, thresholds))
+        measured, paused = context.run(measure_queues_and_find_paused(context, names, thresholds))
     except (ChasquiError, CommandFailure) as error:
         text = error.message if isinstance(error, CommandFailure) else str(error)
         context.output.print_text(_make_nagios_line(NAGIOS_UNKNOWN, printable(text, 500)))
         return NAGIOS_UNKNOWN
     breaches = [one for one in measured if one.is_breached]
-    parts = [f"{one.queue}: {one.check} {one.shown} ({one.shown_limit})" for one in breaches]
+    parts = [f"{one.queue}: {one.check} {one.shown_value} ({one.shown_limit})" for one in breaches]
     parts += [f"{name}: paused" for name in paused]
     state = NAGIOS_CRITICAL if breaches else NAGIOS_WARNING if paused else NAGIOS_OK
     context.output.print_text(_make_nagios_line(state, ", ".join(parts) or f"{len(measured)} checks passed", measured))

@@ -36,7 +36,7 @@ def config(context: CommandContext) -> None:
 
 def _setting_to_record(found: FoundSetting) -> dict[str, Any]:
     setting = SETTINGS[found.name]
-    value = mask_credentials(found.value) if found.name == "redis_url" else found.value
+    value = format_address_or_error(found.value) if found.name == "redis_url" else found.value
     return {
         "setting": found.name,
         "value": value,
@@ -46,7 +46,7 @@ def _setting_to_record(found: FoundSetting) -> dict[str, Any]:
     }
 
 
-def mask_credentials(url: Any) -> str:
+def format_address_or_error(url: Any) -> str:
     """The URL without name and password."""
     from ..queue import Queue
 

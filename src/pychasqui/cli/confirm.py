@@ -20,7 +20,9 @@ yes_option = click.option("-y", "--yes", "assume_yes", is_flag=True, help="Do no
 dry_run_option = click.option("--dry-run", is_flag=True, help="Only show what would happen.")
 
 
-def confirm(context: CommandContext, question: str, *, assume_yes: bool, expected: str | None = None) -> None:
+def confirm_or_end_command(
+    context: CommandContext, question: str, *, assume_yes: bool, expected: str | None = None
+) -> None:
     """Asks the question, which says what will happen; returns if the answer is yes, else ends the command.
 
     With `expected` the answer must be that word, such as the name of the queue that is about to be emptied.

@@ -11,7 +11,7 @@ import click
 from ..errors import printable
 
 
-def read_data(text: str | None) -> Any:
+def read_data_from_json_or_file(text: str | None) -> Any:
     """Returns the data; None if there is none. What is no JSON is wrong usage."""
     if text is None:
         return None

@@ -67,11 +67,11 @@ class _DevSession:
 
     def __init__(self, target: str, url: str) -> None:
         with ctrl_c_kills_process():
-            from ..embedded import is_embedded
+            from ..embedded import SCHEME
             from ..queues import Queues
 
         self._target = target
-        self._is_private = is_embedded(url)
+        self._is_private = url.startswith(SCHEME)
         self._queues = Queues(url, timeout_s=TIMEOUT_S)
         self._environment = {**os.environ, "CHASQUI_REDIS_URL": url}
         self._watch = SourceWatch(Path.cwd())
@@ -90,12 +90,12 @@ class _DevSession:
             try:
                 await self._start_worker()
                 while not await self._pause_and_check_stop():
-                    if changed := await asyncio.to_thread(self._watch.find_changed_files):
+                    if changed := await asyncio.to_thread(self._watch.find_files_changed_since_last_call):
                         more = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
                         self._status_line.print_line(f"{printable(changed[0])}{more} changed: the worker starts again")
                         await self._end_worker()
                         await self._start_worker()
-                    await self._report_worker_end()
+                    await self._report_if_worker_has_ended()
                     await self._show_queues(queues)
             finally:
                 await self._end_worker()
@@ -125,7 +125,7 @@ class _DevSession:
                 worker.kill()
             await worker.wait()
 
-    async def _report_worker_end(self) -> None:
+    async def _report_if_worker_has_ended(self) -> None:
         if self._worker is not None and self._worker.returncode is not None:
             self._status_line.print_line(
                 f"the worker has ended with exit code {self._worker.returncode}; it starts again with a change"

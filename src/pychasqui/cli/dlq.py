@@ -92,7 +92,7 @@ def list_letters(
 
     `chasqui dlq show QUEUE ID` shows one of them with its traceback and data.
     """
-    context.run(_print_letters(context, context.queue(queue_name), letter_filter, limit, after or ""))
+    context.run(_print_letters(context, context.make_queue(queue_name), letter_filter, limit, after or ""))
 
 
 async def _print_letters(
@@ -116,11 +116,13 @@ async def _print_letters(
         dropped=dropped,
     )
     if is_cut and not context.output.is_json:
-        context.output.print_message(
+        context.output.print_message_to_stderr(
             f"there are more: --after {letters[-1].dlq_id} shows the next, --limit more at once"
         )
     if dropped and not context.output.is_json:
-        context.output.print_message(f"{dropped:,} older letters were dropped because there was no room for them")
+        context.output.print_message_to_stderr(
+            f"{dropped:,} older letters were dropped because there was no room for them"
+        )
 
 
 @dlq.command()
@@ -129,7 +131,7 @@ async def _print_letters(
 @add_common_options
 def peek(context: CommandContext, queue_name: str, limit: int) -> None:
     """Show the first dead letters, and how many of them have which reason."""
-    context.run(_print_first_letters(context, context.queue(queue_name), limit))
+    context.run(_print_first_letters(context, context.make_queue(queue_name), limit))
 
 
 async def _print_first_letters(context: CommandContext, queue: Queue, limit: int) -> None:
@@ -162,7 +164,7 @@ def groups(context: CommandContext, queue_name: str, letter_filter: dict[str, An
 
     It reads all letters. The largest group is first.
     """
-    context.run(_print_letter_groups(context, context.queue(queue_name), letter_filter))
+    context.run(_print_letter_groups(context, context.make_queue(queue_name), letter_filter))
 
 
 async def _print_letter_groups(context: CommandContext, queue: Queue, letter_filter: dict[str, Any]) -> None:
@@ -199,7 +201,7 @@ def show(context: CommandContext, queue_name: str, wanted: str) -> None:
 
     ID is the id of the letter or of its job; of several letters of one job the newest is shown.
     """
-    context.run(_print_letter(context, context.queue(queue_name), wanted))
+    context.run(_print_letter(context, context.make_queue(queue_name), wanted))
 
 
 async def _print_letter(context: CommandContext, queue: Queue, letter_or_job_id: str) -> None:
@@ -213,7 +215,7 @@ async def _print_letter(context: CommandContext, queue: Queue, letter_or_job_id:
             ExitCode.NOT_FOUND,
         )
     if len(letters) > 1:
-        context.output.print_message(f"the job has {len(letters)} dead letters; this is the newest")
+        context.output.print_message_to_stderr(f"the job has {len(letters)} dead letters; this is the newest")
     record = letter_to_record(letters[-1])
     left_out = {column.key for column in islice(SHOW_COLUMNS, 4, None) if record.get(column.key) is None}
     columns = [column for column in SHOW_COLUMNS if column.key not in left_out or column.key == "data"]

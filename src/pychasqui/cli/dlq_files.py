@@ -17,7 +17,7 @@ from .dlq_letters import add_filter_options, decode_raw_fields, letter_to_export
 from .exits import CommandFailure
 from .options import CommandContext, add_common_options, queue_argument
 from .output import SCHEMA
-from .progress import ProgressBar, can_redraw
+from .progress import ProgressBar, can_redraw_stderr
 from .values import to_jsonable
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def export_letters(context: CommandContext, queue_name: str, letter_filter: dict
     Each line is one letter; `payload` is the job itself in base64, and `raw` the fields of the letter, from which
     `chasqui dlq import` makes the same letter again. The letters stay in the queue: `chasqui dlq remove` removes them.
     """
-    context.run(_export_letters(context, context.queue(queue_name), letter_filter, target))
+    context.run(_export_letters(context, context.make_queue(queue_name), letter_filter, target))
 
 
 async def _export_letters(
@@ -56,13 +56,13 @@ async def _export_letters(
     is_screen = target.isatty()
     written = 0
     async with queue:
-        with ProgressBar("exporting", await queue.dlq.count(), is_shown=can_redraw() and not is_screen) as bar:
+        with ProgressBar("exporting", await queue.dlq.count(), is_shown=can_redraw_stderr() and not is_screen) as bar:
             async for letter in queue.dlq.search(**letter_filter):
                 record = {"schema": SCHEMA, "queue": queue.name, **letter_to_export(letter)}
                 target.write(f"{json.dumps(to_jsonable(record))}\n")
                 written += 1
                 bar.show(written)
-    context.output.print_message(f"exported {written} dead letters of queue {queue.name}")
+    context.output.print_message_to_stderr(f"exported {written} dead letters of queue {queue.name}")
 
 
 @click.command("import")
@@ -76,7 +76,7 @@ def import_letters(context: CommandContext, queue_name: str, source: IO[str], dr
     Reads lines of JSON from FILE, or from standard input. A letter that the queue already has is left out, so that
     an import can be run again after an error. Imported letters get new ids and the time of the import.
     """
-    context.run(_import_letters(context, context.queue(queue_name), source, dry_run=dry_run))
+    context.run(_import_letters(context, context.make_queue(queue_name), source, dry_run=dry_run))
 
 
 async def _import_letters(context: CommandContext, queue: Queue, source: IO[str], *, dry_run: bool) -> None:
@@ -97,7 +97,7 @@ async def _import_letters(context: CommandContext, queue: Queue, source: IO[str]
                     bar.show(added)
             added += len(batch) if dry_run else await queue.dlq.restore(batch)
     line = f"imported {added} dead letters, {present} were there already"
-    context.output.print_item(
+    context.output.print_line_or_json(
         {"queue": queue.name, "imported": added, "present": present, "dry_run": dry_run},
         f"would have {line}" if dry_run else line,
     )

@@ -60,7 +60,7 @@ def add_filter_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return with_filter
 
 
-def describe_filter(letter_filter: dict[str, Any]) -> str:
+def describe_filter_except_ids(letter_filter: dict[str, Any]) -> str:
     """The conditions but ids in words, such as " with name 'a' and reason 'b'"; empty if there are none."""
     shown = [
         f"{name.replace('_', ' ')} {value.isoformat('T', 'seconds') if isinstance(value, datetime) else repr(value)}"

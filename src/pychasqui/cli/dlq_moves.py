@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..errors import printable
-from .confirm import confirm, dry_run_option, yes_option
-from .data_argument import read_data
-from .dlq_letters import LETTER, add_filter_options, describe_filter
+from .confirm import confirm_or_end_command, dry_run_option, yes_option
+from .data_argument import read_data_from_json_or_file
+from .dlq_letters import LETTER, add_filter_options, describe_filter_except_ids
 from .exits import CommandFailure, ExitCode
 from .options import CommandContext, add_common_options, queue_argument
 from .progress import ProgressBar
@@ -62,20 +62,26 @@ def print_affected_letters(
     context: CommandContext, queue: Queue, letter_filter: dict[str, Any], survey: LetterSurvey
 ) -> None:
     """Says on standard error which letters a command is about to change."""
-    context.output.print_message(
-        f"{format_letter_count(survey.count)} of queue {queue.name}{printable(describe_filter(letter_filter), 500)}"
-        f"{':' if survey.count else ''}"
+    conditions = printable(describe_filter_except_ids(letter_filter), 500)
+    context.output.print_message_to_stderr(
+        f"{format_letter_count(survey.count)} of queue {queue.name}{conditions}{':' if survey.count else ''}"
     )
     for (name, reason), count in survey.kinds.most_common(MAX_KINDS_SHOWN):
-        context.output.print_message(f"  {count:>9,}  {printable(name, 40) or '(no name)'}  {printable(reason, 40)}")
+        context.output.print_message_to_stderr(
+            f"  {count:>9,}  {printable(name, 40) or '(no name)'}  {printable(reason, 40)}"
+        )
     if len(survey.kinds) > MAX_KINDS_SHOWN:
-        context.output.print_message(
+        context.output.print_message_to_stderr(
             f"  and {len(survey.kinds) - MAX_KINDS_SHOWN} more kinds: chasqui dlq groups shows them"
         )
     if survey.has_more:
-        context.output.print_message("  more match and will stay: --all takes them as well, --limit a part of them")
+        context.output.print_message_to_stderr(
+            "  more match and will stay: --all takes them as well, --limit a part of them"
+        )
     if survey.undecodable:
-        context.output.print_message(f"  {format_letter_count(survey.undecodable)} cannot be decoded, and will stay")
+        context.output.print_message_to_stderr(
+            f"  {format_letter_count(survey.undecodable)} cannot be decoded, and will stay"
+        )
 
 
 def format_letter_count(count: int) -> str:
@@ -109,9 +115,13 @@ def replay_letters(
     They begin as if they had never run. Without conditions the oldest --limit letters are replayed.
     """
     max_letters = None if is_all else limit
-    queue = context.queue(queue_name)
+    queue = context.make_queue(queue_name)
     if data is not None:
-        context.run(_replay_one(context, queue, letter_filter, read_data(data), assume_yes=assume_yes, dry_run=dry_run))
+        context.run(
+            _replay_one(
+                context, queue, letter_filter, read_data_from_json_or_file(data), assume_yes=assume_yes, dry_run=dry_run
+            )
+        )
         return
     context.run(
         _replay_letters(
@@ -133,9 +143,9 @@ async def _replay_letters(
     async with queue:
         found = await survey_letters(queue, letter_filter, limit=limit, needs_job=True)
         print_affected_letters(context, queue, letter_filter, found)
-        _refuse_if_letters_missing(queue, letter_filter, found)
+        _refuse_if_none_of_given_ids_is_found(queue, letter_filter, found)
         if found.count and not dry_run:
-            confirm(context, f"Replay {format_letter_count(found.count)}?", assume_yes=assume_yes)
+            confirm_or_end_command(context, f"Replay {format_letter_count(found.count)}?", assume_yes=assume_yes)
         replayed = found.count
         if found.count and not dry_run:
             with ProgressBar("replaying", found.count, past="replayed") as bar:
@@ -159,7 +169,7 @@ async def _replay_one(
         if found.newest is None:
             raise _make_missing_error(queue)
         if not dry_run:
-            confirm(context, "Replay it with this data?", assume_yes=assume_yes)
+            confirm_or_end_command(context, "Replay it with this data?", assume_yes=assume_yes)
             if not await queue.dlq.replay_with(found.newest.dlq_id, data):
                 raise _make_missing_error(queue)
     line = "replayed 1 of 1 entries"
@@ -191,7 +201,7 @@ def remove_letters(
     if letter_filter and is_all:
         raise click.UsageError("--all contradicts ids and conditions: leave one of them out")
     context.run(
-        _remove_letters(context, context.queue(queue_name), letter_filter, assume_yes=assume_yes, dry_run=dry_run)
+        _remove_letters(context, context.make_queue(queue_name), letter_filter, assume_yes=assume_yes, dry_run=dry_run)
     )
 
 
@@ -201,17 +211,19 @@ async def _remove_letters(
     async with queue:
         found = await survey_letters(queue, letter_filter, limit=None, needs_job=False)
         print_affected_letters(context, queue, letter_filter, found)
-        _refuse_if_letters_missing(queue, letter_filter, found)
+        _refuse_if_none_of_given_ids_is_found(queue, letter_filter, found)
         removed = found.count
         if found.count and not dry_run:
-            confirm(context, f"Remove {format_letter_count(found.count)} for good?", assume_yes=assume_yes)
+            confirm_or_end_command(
+                context, f"Remove {format_letter_count(found.count)} for good?", assume_yes=assume_yes
+            )
             with ProgressBar("removing", found.count, past="removed") as bar:
                 removed = await queue.dlq.remove(on_progress=bar.show, **found.exclude_newer(letter_filter))
     line = f"removed {removed} entries"
     _print_count(context, queue, "removed", removed, f"would have {line}" if dry_run else line, dry_run=dry_run)
 
 
-def _refuse_if_letters_missing(queue: Queue, letter_filter: dict[str, Any], survey: LetterSurvey) -> None:
+def _refuse_if_none_of_given_ids_is_found(queue: Queue, letter_filter: dict[str, Any], survey: LetterSurvey) -> None:
     if "ids" in letter_filter and not survey.count:
         raise _make_missing_error(queue)
 
@@ -225,4 +237,4 @@ def _make_missing_error(queue: Queue) -> CommandFailure:
 
 
 def _print_count(context: CommandContext, queue: Queue, word: str, count: int, line: str, *, dry_run: bool) -> None:
-    context.output.print_item({"queue": queue.name, word: count, "dry_run": dry_run}, line)
+    context.output.print_line_or_json({"queue": queue.name, word: count, "dry_run": dry_run}, line)

@@ -12,7 +12,7 @@ import click
 from ..errors import ReplyError, printable
 from .exits import ExitCode
 from .options import TIMEOUT_S, CommandContext, add_common_options, queues_argument
-from .ps import choose_queue_names
+from .ps import choose_given_or_all_queue_names
 from .tables import Column
 
 if TYPE_CHECKING:
@@ -69,9 +69,9 @@ async def _print_acl(context: CommandContext, names: tuple[str, ...]) -> int:
 async def _examine_and_print(context: CommandContext, names: tuple[str, ...]) -> int:
     from ..doctor import Doctor, Finding
 
-    async with context.queues() as queues, Doctor(context.redis_url, timeout_s=TIMEOUT_S) as examiner:
+    async with context.make_queues() as queues, Doctor(context.redis_url, timeout_s=TIMEOUT_S) as examiner:
         found = await examiner.examine_server()
-        for name in await choose_queue_names(context, queues, names):
+        for name in await choose_given_or_all_queue_names(context, queues, names):
             try:
                 found += await examiner.examine_queue(name)
             except ReplyError as error:
@@ -95,13 +95,13 @@ def _print_findings(context: CommandContext, address: str, findings: list[Findin
             word, colour = WORDS[finding.level]
             shown = click.style(f"{word:<8}", fg=colour) if context.output.has_color else f"{word:<8}"
             room = max(20, context.output.width - INDENT)
-            first, *rest = _wrap_text(f"{finding.check}: {finding.text}", room)
+            first, *rest = _escape_and_wrap_text(f"{finding.check}: {finding.text}", room)
             context.output.print_text(f"  {shown} {first}")
-            for line in [*rest, *(_wrap_text(f"-> {finding.remedy}", room) if finding.remedy else ())]:
+            for line in [*rest, *(_escape_and_wrap_text(f"-> {finding.remedy}", room) if finding.remedy else ())]:
                 context.output.print_text(f"{' ' * INDENT}{line}")
     counts = Counter(finding.level for finding in findings)
-    context.output.print_message(f"{counts['problem']} problems, {counts['warning']} warnings")
+    context.output.print_message_to_stderr(f"{counts['problem']} problems, {counts['warning']} warnings")
 
 
-def _wrap_text(text: str, room: int) -> list[str]:
+def _escape_and_wrap_text(text: str, room: int) -> list[str]:
     return textwrap.wrap(printable(text, 2000), room, break_on_hyphens=False)

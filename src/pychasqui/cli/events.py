@@ -61,7 +61,7 @@ async def _print_events(
     seen = 0
     async with QueueEvents(queue_name, redis_url=context.redis_url, last_event_id=start, **filters) as reader:
         async for event in reader:
-            context.output.print_item(_event_to_record(event), _format_event(event))
+            context.output.print_line_or_json(_event_to_record(event), _format_event(event))
             seen += 1
             if seen == limit:
                 return

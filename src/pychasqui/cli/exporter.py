@@ -15,7 +15,7 @@ from ..settings import SETTINGS
 from .addresses import redis_url_option
 from .interrupts import ctrl_c_kills_process
 from .loops import choose_loop
-from .options import ABOUT_URL, read_redis_url
+from .options import ABOUT_URL, find_typed_or_configured_redis_url
 
 if TYPE_CHECKING:
     from ..queue import Queue
@@ -51,7 +51,7 @@ def exporter(queues: tuple[str, ...], redis_url: str | None, host: str, port: in
         from ..queue import Queue  # here and below, so that --help does not wait for the import
 
     try:
-        url = read_redis_url(redis_url).value
+        url = find_typed_or_configured_redis_url(redis_url).value
         opened = [Queue(name, redis_url=url, timeout_s=TIMEOUT_S) for name in dict.fromkeys(queues)]
     except InvalidArgument as error:
         raise click.UsageError(str(error)) from None
@@ -67,14 +67,14 @@ async def _serve_until_signal(queues: list[Queue], host: str, port: int) -> None
         for queue in queues:
             await stack.enter_async_context(queue)
         exporter = await stack.enter_async_context(QueueExporter(queues, metrics_host=host, metrics_port=port))
-        await _check_redis(queues[0])
+        await _warn_if_redis_is_unreachable(queues[0])
         serving = asyncio.create_task(exporter.run(handle_signals=True))
         await asyncio.sleep(0)  # signals are caught before the banner says that it runs
         click.echo(make_banner(queues, f"http://{host}:{exporter.metrics_port}"), err=True)
         await serving
 
 
-async def _check_redis(queue: Queue) -> None:
+async def _warn_if_redis_is_unreachable(queue: Queue) -> None:
     """Logs that Redis is unreachable, which may pass; raises permanent errors."""
     try:
         await queue.is_paused()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .options import CommandContext, add_common_options, group_option, queue_argument, queues_argument
-from .ps import choose_queue_names
+from .ps import choose_given_or_all_queue_names
 from .tables import Column
 from .values import Kind, make_iso_and_ms_fields, now_ms
 
@@ -49,15 +49,15 @@ def inspect_queues(context: CommandContext, queue_names: tuple[str, ...], group:
 
 
 async def _print_facts(context: CommandContext, names: Sequence[str], group: str) -> None:
-    async with context.queues() as queues:
-        names = await choose_queue_names(context, queues, names)
+    async with context.make_queues() as queues:
+        names = await choose_given_or_all_queue_names(context, queues, names)
         facts = await asyncio.gather(*(queues.official_facts(name, group=group) for name in names))
     if context.output.is_json:
         records = [_facts_to_record(name, one) for name, one in zip(names, facts, strict=True)]
         context.output.print_json_list("queues", records)
         return
     if not names:
-        context.output.print_message("there are no queues")
+        context.output.print_message_to_stderr("there are no queues")
     for place, (name, one) in enumerate(zip(names, facts, strict=True)):
         context.output.print_text(f"{chr(10) if place else ''}{name}" if len(names) > 1 else name)
         context.output.print_table("facts", COLUMNS, _make_rows(one))
@@ -85,13 +85,13 @@ def watch(context: CommandContext, queue_name: str, interval_ms: int, group: str
 
 async def _print_facts_repeatedly(context: CommandContext, name: str, interval_ms: int, group: str) -> None:
     output, before = context.output, None
-    async with context.queues() as queues:
+    async with context.make_queues() as queues:
         while True:
             facts = await queues.official_facts(name, group=group)
             if output.is_json:
                 output.print_json({**make_iso_and_ms_fields(at=now_ms()), **_facts_to_record(name, facts)})
             else:
-                with output.frame():
+                with output.redraw_frame():
                     output.print_text(f"{name}, every {interval_ms} ms")
                     output.print_table("facts", WATCH_COLUMNS, _make_rows(facts, before or facts))
             before = facts

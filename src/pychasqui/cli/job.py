@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..errors import printable
-from .confirm import confirm, dry_run_option, yes_option
+from .confirm import confirm_or_end_command, dry_run_option, yes_option
 from .exits import CommandFailure, ExitCode
 from .options import CommandContext, add_common_options
-from .ps import choose_queue_names
+from .ps import choose_given_or_all_queue_names
 from .tables import Column
 from .values import Kind, encode_compact_json, make_iso_and_ms_fields
 
@@ -88,7 +88,7 @@ def job(
     action, job_id = _parse_action_and_job_id(words)
     follows = not no_follow
     acts: dict[str, Callable[[Queue, JobStatus], Awaitable[None]]] = {
-        "status": lambda queue, status: _print_status(context, queue, status),
+        "status": lambda queue, status: _print_status_and_fail_if_unknown(context, queue, status),
         "result": lambda queue, status: _print_result(context, queue, status),
         "cancel": lambda queue, status: _cancel_job(context, queue, status, assume_yes=assume_yes, dry_run=dry_run),
         "run": lambda queue, status: _run_job_now(context, queue, status, dry_run=dry_run),
@@ -113,8 +113,8 @@ async def _find_job_and_act(
     context: CommandContext, job_id: str, queue_name: str | None, act: Callable[[Queue, JobStatus], Awaitable[None]]
 ) -> None:
     async with AsyncExitStack() as stack:
-        names = [queue_name] if queue_name is not None else await _find_queue_names(context)
-        queues = [await stack.enter_async_context(context.queue(name)) for name in names]
+        names = [queue_name] if queue_name is not None else await _find_queue_names_unless_too_many(context)
+        queues = [await stack.enter_async_context(context.make_queue(name)) for name in names]
         statuses = await asyncio.gather(*(queue.status(job_id) for queue in queues))
         found = [pair for pair in zip(queues, statuses, strict=True) if pair[1].state != "unknown"]
         if not found and queue_name is None:
@@ -128,15 +128,15 @@ async def _find_job_and_act(
         await act(*(found[0] if found else (queues[0], statuses[0])))
 
 
-async def _find_queue_names(context: CommandContext) -> list[str]:
-    async with context.queues() as queues:
-        names = await choose_queue_names(context, queues, [])
+async def _find_queue_names_unless_too_many(context: CommandContext) -> list[str]:
+    async with context.make_queues() as queues:
+        names = await choose_given_or_all_queue_names(context, queues, [])
     if len(names) > MAX_QUEUES:
         raise click.UsageError(f"there are {len(names)} queues: name the job's queue by --queue")
     return names
 
 
-async def _print_status(context: CommandContext, queue: Queue, status: JobStatus) -> None:
+async def _print_status_and_fail_if_unknown(context: CommandContext, queue: Queue, status: JobStatus) -> None:
     record = _status_to_record(queue, status)
     shown = record | {"ahead": _format_ahead(status)} if not context.output.is_json else record
     columns = [*FIRST_COLUMNS, *COLUMNS_OF[status.state]]
@@ -184,27 +184,27 @@ async def _cancel_job(
             f"job {printable(status.id)!r} is {status.state}: there is nothing to cancel", ExitCode.NOT_FOUND
         )
     if dry_run:
-        context.output.print_message(f"would cancel {job_label}, which is {status.state}")
+        context.output.print_message_to_stderr(f"would cancel {job_label}, which is {status.state}")
         return
-    confirm(context, f"Cancel {job_label}, which is {status.state}?", assume_yes=assume_yes)
+    confirm_or_end_command(context, f"Cancel {job_label}, which is {status.state}?", assume_yes=assume_yes)
     answer = await queue.cancel(status.id)
     if answer == "unknown":
         raise CommandFailure(f"job {printable(status.id)!r} has just ended: nothing was cancelled", ExitCode.NOT_FOUND)
     word = "cancelled" if answer == "removed" else "stopping"
-    context.output.print_item(
+    context.output.print_line_or_json(
         {"queue": queue.name, "id": status.id, "state": word}, f"{printable(status.id)} is {word}"
     )
 
 
 async def _run_job_now(context: CommandContext, queue: Queue, status: JobStatus, *, dry_run: bool) -> None:
-    job_label = _require_delayed(queue, status, "run now")
+    job_label = _require_delayed_and_describe_job(queue, status, "run now")
     if dry_run:
-        context.output.print_message(f"would run {job_label} now")
+        context.output.print_message_to_stderr(f"would run {job_label} now")
         return
     _print_new_state_of_delayed(context, queue, status, await queue.run_now(status.id), "due now")
 
 
-def _require_delayed(queue: Queue, status: JobStatus, wanted: str) -> str:
+def _require_delayed_and_describe_job(queue: Queue, status: JobStatus, wanted: str) -> str:
     if status.state not in ("delayed", "retrying"):
         raise CommandFailure(
             f"job {printable(status.id)!r} is {status.state}: only a delayed job can be {wanted}", ExitCode.NOT_FOUND
@@ -213,11 +213,11 @@ def _require_delayed(queue: Queue, status: JobStatus, wanted: str) -> str:
 
 
 def _print_new_state_of_delayed(
-    context: CommandContext, queue: Queue, status: JobStatus, is_done: bool, word: str
+    context: CommandContext, queue: Queue, status: JobStatus, is_changed: bool, word: str
 ) -> None:
-    if not is_done:
+    if not is_changed:
         raise CommandFailure(f"job {printable(status.id)!r} is no longer delayed", ExitCode.NOT_FOUND)
-    context.output.print_item(
+    context.output.print_line_or_json(
         {"queue": queue.name, "id": status.id, "state": word}, f"{printable(status.id)} is {word}"
     )
 
@@ -230,7 +230,7 @@ async def _print_log(context: CommandContext, queue: Queue, status: JobStatus, *
         for line in lines:
             after, has_lines = line.id, True
             record = {"id": status.id, **make_iso_and_ms_fields(at=int(line.id.partition("-")[0])), "line": line.text}
-            context.output.print_item(record, printable(line.text, 2**31))
+            context.output.print_line_or_json(record, printable(line.text, 2**31))
         if len(lines) == LINES_A_LOOK:
             continue  # there may be more
         if not follows or state in ENDED_STATES:
@@ -239,4 +239,4 @@ async def _print_log(context: CommandContext, queue: Queue, status: JobStatus, *
     if not has_lines and status.state == "unknown":
         raise _make_unknown_error(queue, status)
     if not has_lines:
-        context.output.print_message(f"job {printable(status.id)} has no log")
+        context.output.print_message_to_stderr(f"job {printable(status.id)} has no log")

@@ -55,7 +55,7 @@ async def _print_jobs(
     found: list[JobView] = []
     position: str | None = after
     searched, max_searched = 0, MAX_SEARCHED if name is not None else limit
-    async with context.queue(queue_name) as queue:
+    async with context.make_queue(queue_name) as queue:
         while position is not None and len(found) < limit and searched < max_searched:
             count = PAGE if name is not None else min(PAGE, limit - len(found))
             page = await queue.jobs(state, after=position, limit=count)
@@ -63,7 +63,7 @@ async def _print_jobs(
             searched += len(page.jobs)
             position = page.next
     if position is not None and name is not None and searched >= max_searched:
-        context.output.print_message(f"only the first {searched:,} jobs were looked at")
+        context.output.print_message_to_stderr(f"only the first {searched:,} jobs were looked at")
     # Behind jobs of one name that were cut off, the position would pass over some.
     following = position if len(found) <= limit else None
     records = [_job_to_record(job) for job in found[:limit]]

@@ -11,7 +11,7 @@ async def explain_empty_queue(context: CommandContext, queue_name: str, default_
     if context.output.is_json:  # which has no messages
         return default_text
     try:
-        async with context.queues() as queues:
+        async with context.make_queues() as queues:
             found = await queues.find_names()
     except ReplyError:  # a user may have the rights of one queue alone
         return default_text

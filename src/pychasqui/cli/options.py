@@ -39,13 +39,13 @@ class CommandContext:
         self.redis_url: str = redis_url.value
         self.redis_url_source = redis_url.source
 
-    def queue(self, name: str) -> Queue:
+    def make_queue(self, name: str) -> Queue:
         """Makes a Queue whose calls answer or fail within TIMEOUT_S."""
         from ..queue import Queue  # here and below, so that --help and commands without it do not wait for the import
 
         return Queue(name, redis_url=self.redis_url, timeout_s=TIMEOUT_S)
 
-    def queues(self) -> Queues:
+    def make_queues(self) -> Queues:
         """Makes a Queues whose calls answer or fail within TIMEOUT_S."""
         from ..queues import Queues
 
@@ -83,14 +83,14 @@ def add_common_options(command: Callable[..., Any]) -> Callable[..., Any]:
     def with_context(redis_url: str | None, as_json: bool, as_ndjson: bool, no_color: bool, **arguments: Any) -> Any:
         output = Output.make_for_stdout(as_json=as_json, no_color=no_color, as_ndjson=as_ndjson)
         try:
-            return command(context=CommandContext(output, read_redis_url(redis_url)), **arguments)
+            return command(context=CommandContext(output, find_typed_or_configured_redis_url(redis_url)), **arguments)
         except InvalidArgument as error:
             raise click.UsageError(str(error)) from None
 
     return with_context
 
 
-def read_redis_url(option: str | None) -> FoundSetting:
+def find_typed_or_configured_redis_url(option: str | None) -> FoundSetting:
     """Finds the URL: of the option, else of a variable or the settings file, else the default."""
     is_typed = click.get_current_context().get_parameter_source("redis_url") is ParameterSource.COMMANDLINE
     return read_setting("redis_url", option if is_typed else None)

@@ -59,19 +59,19 @@ class Output:
 
     def print_table(
         self,
-        name: str,
+        json_key: str,
         columns: Sequence[Column],
         records: Sequence[Mapping[str, Any]],
         *,
         empty: str = "",
-        **more: Any,
+        **json_fields: Any,
     ) -> None:
         """Writes records as a table or as JSON; see print_json_list(). `empty` is the message if there are none."""
         if self.is_json:
-            self.print_json_list(name, records, **more)
+            self.print_json_list(json_key, records, **json_fields)
             return
         if not records and empty:
-            self.print_message(empty)
+            self.print_message_to_stderr(empty)
         if not self.is_terminal:
             self._write("".join(f"{line}\n" for line in format_for_pipe(columns, records)))
         elif records:
@@ -97,7 +97,7 @@ class Output:
             lines = _split_value_into_lines(value, column.kind)
             self._write(f"{title}  {lines[0]}\n" + "".join(f"{' ' * room}  {line}\n" for line in lines[1:]))
 
-    def print_item(self, record: Mapping[str, Any], line: str) -> None:
+    def print_line_or_json(self, record: Mapping[str, Any], line: str) -> None:
         """Writes one item of a stream at once: the line, or the record as one line of JSON."""
         if self.is_json:
             self.print_json(record)
@@ -120,14 +120,14 @@ class Output:
         """Writes a line of our own words. Text of others in it has to be escaped before."""
         self._write(f"{text}\n")
 
-    def print_message(self, text: str) -> None:
+    def print_message_to_stderr(self, text: str) -> None:
         """Writes a line of our own words to standard error."""
         click.echo(text, err=True)
 
     # Redrawing ------------------------------------------------------------------------------------------------------
 
     @contextmanager
-    def frame(self) -> Iterator[None]:
+    def redraw_frame(self) -> Iterator[None]:
         """What is written inside replaces what the last frame has shown, if this is a terminal."""
         if not self.is_terminal:
             yield

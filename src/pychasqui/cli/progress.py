@@ -27,7 +27,7 @@ class ProgressBar:
         self._past = past
         self._done = 0
         self._total = total
-        self._is_shown = can_redraw() if is_shown is None else is_shown
+        self._is_shown = can_redraw_stderr() if is_shown is None else is_shown
         self._next_at = 0.0
 
     def __enter__(self) -> Self:
@@ -64,5 +64,5 @@ class ProgressBar:
         return f"{self._label} {'█' * filled}{'░' * (room - filled)}{text}"
 
 
-def can_redraw() -> bool:
+def can_redraw_stderr() -> bool:
     return sys.stderr.isatty() and os.environ.get("TERM") != "dumb"

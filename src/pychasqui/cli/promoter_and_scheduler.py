@@ -15,7 +15,7 @@ from ..errors import InvalidArgument
 from ..settings import SETTINGS
 from .addresses import redis_url_option
 from .loops import choose_loop
-from .options import ABOUT_URL, read_redis_url
+from .options import ABOUT_URL, find_typed_or_configured_redis_url
 
 if TYPE_CHECKING:
     from ..standalone import Promoter, Scheduler
@@ -51,7 +51,7 @@ def _make_role_command(
     )
     @url_option
     def run_role(queue_names: tuple[str, ...], redis_url: str | None, **option: int | None) -> None:
-        url, (interval_ms,) = read_redis_url(redis_url).value, option.values()
+        url, (interval_ms,) = find_typed_or_configured_redis_url(redis_url).value, option.values()
         _run_role_for_queues(role, queue_names, lambda name: make_leader(name, url, interval_ms))
 
     return run_role

@@ -50,15 +50,15 @@ def ps(context: CommandContext, queue_names: tuple[str, ...]) -> None:
 
 
 async def _print_queues(context: CommandContext, names: Sequence[str]) -> None:
-    async with context.queues() as queues:
-        overviews = await queues.overview(await choose_queue_names(context, queues, names))
+    async with context.make_queues() as queues:
+        overviews = await queues.overview(await choose_given_or_all_queue_names(context, queues, names))
     records = [_queue_to_record(one) for one in overviews]
     is_plain = context.output.is_terminal and all(record["state"] == "ok" for record in records)
     columns = COLUMNS[:-1] if is_plain else COLUMNS  # a narrow terminal has room for longer names then
     context.output.print_table("queues", columns, records, empty="there are no queues")
 
 
-async def choose_queue_names(context: CommandContext, queues: Queues, names: Sequence[str]) -> list[str]:
+async def choose_given_or_all_queue_names(context: CommandContext, queues: Queues, names: Sequence[str]) -> list[str]:
     """The given names, each once; without any those of all queues that are found."""
     if names:
         return list(dict.fromkeys(names))
@@ -70,7 +70,7 @@ async def choose_queue_names(context: CommandContext, queues: Queues, names: Seq
         refused = "this user may neither read the registry of queues nor look for queues by SCAN"
         raise CommandFailure(f"{refused}: name the queues", ExitCode.REDIS) from None
     if not found.is_complete:
-        context.output.print_message(f"Warning: {ONE_BY_ONE}")
+        context.output.print_message_to_stderr(f"Warning: {ONE_BY_ONE}")
     return found.names
 
 

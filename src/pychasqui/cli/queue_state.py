@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 import click
 
-from .confirm import confirm, dry_run_option, yes_option
+from .confirm import confirm_or_end_command, dry_run_option, yes_option
 from .options import CommandContext, add_common_options, queue_argument
 from .progress import ProgressBar
 
@@ -26,7 +26,7 @@ def pause(context: CommandContext, queue_name: str) -> None:
 
     They finish the jobs that they hold. Adding goes on.
     """
-    context.run(_pause_or_resume(context, context.queue(queue_name), is_paused=True))
+    context.run(_pause_or_resume(context, context.make_queue(queue_name), is_to_be_paused=True))
 
 
 @click.command()
@@ -34,20 +34,20 @@ def pause(context: CommandContext, queue_name: str) -> None:
 @add_common_options
 def resume(context: CommandContext, queue_name: str) -> None:
     """Make the workers of a paused queue read again."""
-    context.run(_pause_or_resume(context, context.queue(queue_name), is_paused=False))
+    context.run(_pause_or_resume(context, context.make_queue(queue_name), is_to_be_paused=False))
 
 
-async def _pause_or_resume(context: CommandContext, queue: Queue, *, is_paused: bool) -> None:
+async def _pause_or_resume(context: CommandContext, queue: Queue, *, is_to_be_paused: bool) -> None:
     async with queue:
-        is_changed = await queue.is_paused() != is_paused
-        await (queue.pause() if is_paused else queue.resume())
+        is_changed = await queue.is_paused() != is_to_be_paused
+        await (queue.pause() if is_to_be_paused else queue.resume())
         counts = await queue.counts()
-    word = "paused" if is_paused else "not paused"
+    word = "paused" if is_to_be_paused else "not paused"
     line = f"queue {queue.name} is {word}{'' if is_changed else ' already'}"
-    record = {"queue": queue.name, "is_paused": is_paused, "is_changed": is_changed}
-    context.output.print_item({**record, "waiting": counts.waiting, "running": counts.active}, line)
+    record = {"queue": queue.name, "is_paused": is_to_be_paused, "is_changed": is_changed}
+    context.output.print_line_or_json({**record, "waiting": counts.waiting, "running": counts.active}, line)
     if not context.output.is_json:
-        context.output.print_message(f"{counts.waiting:,} jobs wait, {counts.active:,} run")
+        context.output.print_message_to_stderr(f"{counts.waiting:,} jobs wait, {counts.active:,} run")
 
 
 @click.command()
@@ -71,7 +71,7 @@ def purge(
     It says how many jobs that are, and asks for the name of the queue. Jobs that run cannot be removed.
     """
     chosen = list(dict.fromkeys(states))
-    context.run(_purge_states(context, context.queue(queue_name), chosen, assume_yes=assume_yes, dry_run=dry_run))
+    context.run(_purge_states(context, context.make_queue(queue_name), chosen, assume_yes=assume_yes, dry_run=dry_run))
 
 
 async def _purge_states(
@@ -83,16 +83,16 @@ async def _purge_states(
         total = sum(removed.values())
         parts = " and ".join(f"{count:,} {state}" for state, count in removed.items())
         if not dry_run and total:
-            context.output.print_message(
+            context.output.print_message_to_stderr(
                 f"queue {queue.name} will lose {parts} jobs for good; {counts.active:,} run and stay"
             )
-            confirm(context, f"Remove {total:,} jobs?", assume_yes=assume_yes, expected=queue.name)
+            confirm_or_end_command(context, f"Remove {total:,} jobs?", assume_yes=assume_yes, expected=queue.name)
         if not dry_run and (total or assume_yes):  # nobody has agreed to lose jobs that come behind a count of none
             with ProgressBar("removing", total, past="removed") as bar:
                 removed = await _purge_with_progress(queue, states, total, bar)
     done = " and ".join(f"{count} {state}" for state, count in removed.items())
     record = {"queue": queue.name, "removed": removed, "dry_run": dry_run}
-    context.output.print_item(record, f"{'would remove' if dry_run else 'removed'} {done} jobs")
+    context.output.print_line_or_json(record, f"{'would remove' if dry_run else 'removed'} {done} jobs")
 
 
 async def _purge_with_progress(queue: Queue, states: list[Purged], total: int, bar: ProgressBar) -> dict[Purged, int]:

@@ -12,8 +12,8 @@ import click
 from ..errors import InvalidArgument, InvalidType, printable
 from ..retry import BackoffSpec
 from ..schedule import MissedFiresPolicy, RepeatPattern
-from .confirm import confirm, dry_run_option, yes_option
-from .data_argument import read_data
+from .confirm import confirm_or_end_command, dry_run_option, yes_option
+from .data_argument import read_data_from_json_or_file
 from .exits import CommandFailure, ExitCode
 from .moments import MOMENT
 from .options import SPAN, CommandContext, add_common_options, make_limit_option, queue_argument
@@ -62,7 +62,7 @@ key_argument = click.argument("key", metavar="KEY")
 @add_common_options
 def list_repeatables(context: CommandContext, queue_name: str, limit: int) -> None:
     """List the repeatables, those that fire next first."""
-    context.run(_print_repeatables(context, context.queue(queue_name), limit))
+    context.run(_print_repeatables(context, context.make_queue(queue_name), limit))
 
 
 async def _print_repeatables(context: CommandContext, queue: Queue, limit: int) -> None:
@@ -109,13 +109,13 @@ def show_next(context: CommandContext, queue_name: str, key: str | None, number:
 
     A paused repeatable has no next time.
     """
-    context.run(_print_next_fires(context, context.queue(queue_name), key, number))
+    context.run(_print_next_fires(context, context.make_queue(queue_name), key, number))
 
 
 async def _print_next_fires(context: CommandContext, queue: Queue, key: str | None, number: int) -> None:
     async with queue:
         if key is not None:
-            metas = [(await find_repeatable(queue, key)).meta]
+            metas = [(await find_repeatable_or_fail(queue, key)).meta]
         else:
             metas = await queue.repeatables.page(MAX_MERGED)
         fires = [
@@ -136,7 +136,7 @@ def print_fires(context: CommandContext, queue: Queue, fires: list[tuple[int, st
     context.output.print_table("fires", columns, records, empty="nothing will fire", queue=queue.name)
 
 
-async def find_repeatable(queue: Queue, key: str) -> Repeatable:
+async def find_repeatable_or_fail(queue: Queue, key: str) -> Repeatable:
     """Returns the repeatable; there must be one."""
     found = await queue.repeatables.get(key) if key.strip() else None
     if found is None:
@@ -182,7 +182,7 @@ def add_repeatable(context: CommandContext, queue_name: str, **given: Any) -> No
     wanted = WantedRepeatable(
         key=given["key"],
         name=given["name"],
-        data=read_data(given["data"]),
+        data=read_data_from_json_or_file(given["data"]),
         repeat=read_pattern(given["every"], given["cron"], given["tz"]),
         limit=given["limit"],
         start_after_ms=datetime_to_ms(given["start"]),
@@ -191,7 +191,7 @@ def add_repeatable(context: CommandContext, queue_name: str, **given: Any) -> No
         backoff=None if given["backoff"] is None else BackoffSpec.fixed(given["backoff"]),
         missed_fires=MissedFiresPolicy(given["missed"], given["max_catchup"]),
     )
-    context.run(_store_repeatable(context, context.queue(queue_name), wanted, dry_run=given["dry_run"]))
+    context.run(_store_repeatable(context, context.make_queue(queue_name), wanted, dry_run=given["dry_run"]))
 
 
 async def _store_repeatable(context: CommandContext, queue: Queue, wanted: WantedRepeatable, *, dry_run: bool) -> None:
@@ -207,7 +207,7 @@ async def _store_repeatable(context: CommandContext, queue: Queue, wanted: Wante
         print_fires(context, queue, [(fire_ms, meta.key, meta.job_name) for fire_ms in times_ms])
         return
     line = f"stored {printable(meta.key, 1024)}, fires next at {format_iso_time(meta.next_fire_ms)}"
-    context.output.print_item({"queue": queue.name, **repeatable_to_record(meta)}, line)
+    context.output.print_line_or_json({"queue": queue.name, **repeatable_to_record(meta)}, line)
 
 
 def datetime_to_ms(moment: datetime | None) -> int | None:
@@ -222,7 +222,7 @@ def pause(context: CommandContext, queue_name: str, key: str) -> None:
     """Stop a repeatable from firing until it is resumed."""
     context.run(
         _pause_or_resume_repeatable(
-            context, context.queue(queue_name), key, "paused", lambda queue: queue.repeatables.pause(key)
+            context, context.make_queue(queue_name), key, "paused", lambda queue: queue.repeatables.pause(key)
         )
     )
 
@@ -235,7 +235,7 @@ def resume(context: CommandContext, queue_name: str, key: str) -> None:
     """Let a paused repeatable fire again. Times that it missed are not made up for."""
     context.run(
         _pause_or_resume_repeatable(
-            context, context.queue(queue_name), key, "active", lambda queue: queue.repeatables.resume(key)
+            context, context.make_queue(queue_name), key, "active", lambda queue: queue.repeatables.resume(key)
         )
     )
 
@@ -244,11 +244,11 @@ async def _pause_or_resume_repeatable(
     context: CommandContext, queue: Queue, key: str, state: str, act: Callable[[Queue], Awaitable[bool]]
 ) -> None:
     async with queue:
-        await find_repeatable(queue, key)
+        await find_repeatable_or_fail(queue, key)
         is_changed = await act(queue)
     again = "" if is_changed else " already"
     record = {"queue": queue.name, "key": key, "state": state, "is_changed": is_changed}
-    context.output.print_item(record, f"{printable(key, 1024)} is {state}{again}")
+    context.output.print_line_or_json(record, f"{printable(key, 1024)} is {state}{again}")
 
 
 @repeatable.command()
@@ -258,17 +258,19 @@ async def _pause_or_resume_repeatable(
 @add_common_options
 def run(context: CommandContext, queue_name: str, key: str, dry_run: bool) -> None:
     """Add a job of a repeatable now, beside its schedule."""
-    context.run(_fire_now(context, context.queue(queue_name), key, dry_run=dry_run))
+    context.run(_fire_now(context, context.make_queue(queue_name), key, dry_run=dry_run))
 
 
 async def _fire_now(context: CommandContext, queue: Queue, key: str, *, dry_run: bool) -> None:
     async with queue:
-        found = await find_repeatable(queue, key)
+        found = await find_repeatable_or_fail(queue, key)
         if dry_run:
-            context.output.print_message(f"would add a job {printable(found.meta.job_name)!r} to queue {queue.name}")
+            context.output.print_message_to_stderr(
+                f"would add a job {printable(found.meta.job_name)!r} to queue {queue.name}"
+            )
             return
         job = await queue.fire_now(key)
-    context.output.print_item({"queue": queue.name, "key": key, "id": job.id, "name": job.name}, job.id)
+    context.output.print_line_or_json({"queue": queue.name, "key": key, "id": job.id, "name": job.name}, job.id)
 
 
 @repeatable.command()
@@ -282,7 +284,9 @@ def remove(context: CommandContext, queue_name: str, key: str, assume_yes: bool,
 
     Jobs that it has added stay. On a terminal it asks; elsewhere it does not, as the official binary never does.
     """
-    context.run(_remove_repeatable(context, context.queue(queue_name), key, assume_yes=assume_yes, dry_run=dry_run))
+    context.run(
+        _remove_repeatable(context, context.make_queue(queue_name), key, assume_yes=assume_yes, dry_run=dry_run)
+    )
 
 
 async def _remove_repeatable(
@@ -293,9 +297,11 @@ async def _remove_repeatable(
         if found is not None and not dry_run:
             repeatable_label = f"{printable(key, 200)} ({describe_pattern(found.meta.pattern)}) of queue {queue.name}"
             if sys.stdin.isatty():
-                confirm(context, f"Remove repeatable {repeatable_label}?", assume_yes=assume_yes)
+                confirm_or_end_command(context, f"Remove repeatable {repeatable_label}?", assume_yes=assume_yes)
             await queue.repeatables.remove(key)
     word = "not found" if found is None else "would be removed" if dry_run else "removed"
-    context.output.print_item({"queue": queue.name, "key": key, "removed": found is not None, "dry_run": dry_run}, word)
+    context.output.print_line_or_json(
+        {"queue": queue.name, "key": key, "removed": found is not None, "dry_run": dry_run}, word
+    )
     if found is None:
         raise CommandFailure(f"chasqui repeatable list {queue.name} lists what there is", ExitCode.NOT_FOUND)

@@ -11,7 +11,7 @@ import click
 
 from ..errors import InvalidArgument, InvalidType, printable
 from ..schedule import MissedFiresPolicy, RepeatPattern
-from .confirm import confirm, dry_run_option, yes_option
+from .confirm import confirm_or_end_command, dry_run_option, yes_option
 from .options import CommandContext, add_common_options, queue_argument
 from .tables import Column
 from .wanted_repeatable import WantedRepeatable, parse_span_ms, read_backoff, read_pattern
@@ -53,7 +53,7 @@ def apply(context: CommandContext, queue_name: str, path: Path, prune: bool, ass
     every = "5m"
     """
     wanted = read_repeatables_file(path)
-    queue = context.queue(queue_name)
+    queue = context.make_queue(queue_name)
     context.run(_apply_file(context, queue, wanted, prune=prune, assume_yes=assume_yes, dry_run=dry_run))
 
 
@@ -133,7 +133,7 @@ async def _apply_file(
         if surplus and not dry_run:
             named = ", ".join(printable(meta.key, 60) for meta in surplus[:5]) + (", ..." if len(surplus) > 5 else "")
             question = f"Remove {len(surplus)} repeatables of queue {queue.name} that the file does not have ({named})?"
-            confirm(context, question, assume_yes=assume_yes)
+            confirm_or_end_command(context, question, assume_yes=assume_yes)
         if not dry_run:
             for one in wanted:
                 await _store_repeatable(queue, one)
@@ -144,7 +144,7 @@ async def _apply_file(
         "repeatables", COLUMNS, records, empty="the file has no repeatables", queue=queue.name, dry_run=dry_run
     )
     if dry_run:
-        context.output.print_message("nothing was changed")
+        context.output.print_message_to_stderr("nothing was changed")
 
 
 async def _store_repeatable(queue: Queue, wanted: WantedRepeatable, *, dry_run: bool = False) -> None:

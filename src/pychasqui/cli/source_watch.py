@@ -10,18 +10,18 @@ MAX_FILES = 20_000  # below a folder with more, those that come first are watche
 
 
 class SourceWatch:
-    """find_changed_files() returns the names of the files that are not as they were at the last call."""
+    """find_files_changed_since_last_call() returns the names of files that are not as they were then."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._seen = self._read_write_times()
+        self._seen = self._collect_python_file_write_times()
 
-    def find_changed_files(self) -> list[str]:
-        seen, self._seen = self._seen, self._read_write_times()
+    def find_files_changed_since_last_call(self) -> list[str]:
+        seen, self._seen = self._seen, self._collect_python_file_write_times()
         names = seen.keys() | self._seen.keys()
         return sorted(name for name in names if seen.get(name) != self._seen.get(name))
 
-    def _read_write_times(self) -> dict[str, int]:
+    def _collect_python_file_write_times(self) -> dict[str, int]:
         """When each file was last written. Hidden folders, and those of installed packages, are left out."""
         found: dict[str, int] = {}
         for root, folders, files in os.walk(self._folder):

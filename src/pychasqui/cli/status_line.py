@@ -13,7 +13,7 @@ import sys
 import click
 
 from .output import Output
-from .progress import BEGIN_LINE, can_redraw
+from .progress import BEGIN_LINE, can_redraw_stderr
 
 CHUNK_BYTES = 64 * 1024
 
@@ -22,7 +22,7 @@ class StatusLine:
     """open() -> the child writes to `output_fd`, show() draws the line -> close(). It needs a terminal."""
 
     def __init__(self) -> None:
-        self.is_shown = can_redraw()
+        self.is_shown = can_redraw_stderr()
         self.output_fd: int | None = None  # None: the child has our own streams
         self._read_fd: int | None = None
         self._is_at_line_start = True

@@ -65,7 +65,10 @@ def format_for_terminal(
     gap, widths = _fit_widths(columns, [titles, *rows] if has_titles else rows, width)
     cells = [[cut_to_cells(cell, room) for cell, room in zip(row, widths, strict=True)] for row in rows]
     styles = [[column.style_of(record.get(column.key)) for column in columns] for record in records]
-    if has_color and (drawn := _draw_with_rich(columns, cells, styles, widths, gap, has_titles)) is not None:
+    if (
+        has_color
+        and (drawn := _draw_with_rich_if_installed(columns, cells, styles, widths, gap, has_titles)) is not None
+    ):
         return drawn
     lines = (
         [[cut_to_cells(title, room) for title, room in zip(titles, widths, strict=True)], *cells]
@@ -94,7 +97,7 @@ def _fit_widths(columns: Sequence[Column], rows: Sequence[Sequence[str]], width:
     return gap, widths
 
 
-def _draw_with_rich(
+def _draw_with_rich_if_installed(
     columns: Sequence[Column],
     cells: list[list[str]],
     styles: list[list[str]],

@@ -32,12 +32,12 @@ def find_job_maker(app_target: str | None, queue_name: str, job_name: str, outpu
     except CommandFailure as error:
         if is_named:
             raise
-        output.print_message(f"the data is not checked: {error}")
+        output.print_message_to_stderr(f"the data is not checked: {error}")
         return _make_job_maker_without_task(job_name)
     task = _find_task(app, job_name)
     if task is not None:
         if task.queue_name != queue_name:
-            output.print_message(
+            output.print_message_to_stderr(
                 f"task {task.name!r} belongs to queue {printable(task.queue_name)!r}: in {printable(queue_name)!r} "
                 "its job waits until a worker of that queue knows the task"
             )

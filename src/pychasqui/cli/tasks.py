@@ -47,7 +47,7 @@ def task_to_record(task: Task[..., Any], app: App) -> dict[str, Any]:
         "task": task.name,
         "queue": task.queue_name,
         "signature": format_signature(task),
-        "times": ", ".join(format_times(one.pattern) for one in schedules),
+        "times": ", ".join(describe_pattern_with_time_zone(one.pattern) for one in schedules),
         "aliases": list(task.aliases),
         "is_async": task.definition.is_async,
         "attempts": task.definition.options.get("attempts"),
@@ -82,7 +82,7 @@ class _UnquotedAnnotation:
         return self._text
 
 
-def format_times(pattern: RepeatPattern) -> str:
+def describe_pattern_with_time_zone(pattern: RepeatPattern) -> str:
     if pattern.interval_ms is not None:
         return f"every {pattern.interval_ms / 1000:g} s"
     return f"{pattern.expression} {pattern.tz}" if pattern.tz else str(pattern.expression)

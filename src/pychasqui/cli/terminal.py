@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
-def make_live_console() -> Console | None:
+def make_live_console_if_possible() -> Console | None:
     """Returns a console on standard error if rich is installed and the terminal can redraw a line, else None."""
     try:
         from rich.console import Console

@@ -17,7 +17,7 @@ from .exits import ExitCode
 from .interrupts import ctrl_c_kills_process
 from .loops import CHOICES, Loop, choose_loop
 from .options import SPAN, read_setting
-from .worker_options import LOG_FORMATS, QUEUES, SIZE, choose_workers, set_up_logging
+from .worker_options import LOG_FORMATS, QUEUES, SIZE, choose_workers_and_override_options, set_up_logging_unless_done
 
 if TYPE_CHECKING:
     from .. import Worker
@@ -49,15 +49,15 @@ class WorkerOptions:
     def job_timeout_s(self) -> float | None:
         return None if self.job_timeout is None else self.job_timeout / 1000
 
-    def to_command_line(self) -> list[str]:
+    def to_command_line_arguments(self) -> list[str]:
         """The command line of a process that heeds the same options."""
         queues = ",".join(f"{name}:{own}" if own else name for name, own in (self.queues or {}).items())
         values = {
             "--concurrency": self.concurrency,
             "--queues": queues or None,
             "--max-jobs": self.max_jobs,
-            "--shutdown-timeout": _format_span(self.shutdown_timeout),
-            "--job-timeout": _format_span(self.job_timeout),
+            "--shutdown-timeout": _format_span_for_command_line(self.shutdown_timeout),
+            "--job-timeout": _format_span_for_command_line(self.job_timeout),
             "--loop": self.loop_choice,
             "--log-format": self.log_format,
         }
@@ -65,7 +65,7 @@ class WorkerOptions:
         return [*given, *(["--burst"] if self.burst else []), "--", *self.targets]
 
 
-def _format_span(span_ms: int | None) -> str | None:
+def _format_span_for_command_line(span_ms: int | None) -> str | None:
     return None if span_ms is None else f"{span_ms}ms"
 
 
@@ -80,7 +80,7 @@ class ProcessOptions:
     hang_timeout: int  # ms
 
     @property
-    def needs_supervisor(self) -> bool:
+    def has_supervisor_option(self) -> bool:
         return self.processes is not None or self.reload or bool(self.reload_dir) or self.max_memory is not None
 
     @property
@@ -152,23 +152,25 @@ def worker(**given: Any) -> int:
         import asyncio  # here and below, so that --help does not wait for the import
 
         from ..supervisor import SupervisorLink
-        from .worker_targets import check_target, find_targets
+        from .worker_targets import import_targets, parse_target
 
     metrics_port = given.pop("metrics_port")
     process_options = ProcessOptions(**{field.name: given.pop(field.name) for field in fields(ProcessOptions)})
     given["targets"] = given["targets"] or find_default_targets()
     options = WorkerOptions(**given)
     for target in options.targets:
-        check_target(target)
+        parse_target(target)
     link = SupervisorLink.find()
     is_shared = metrics_port is not None and len(options.targets) > 1  # one port for the pages of several workers
-    if link is None and (process_options.needs_supervisor or options.max_jobs is not None or is_shared):
+    if link is None and (process_options.has_supervisor_option or options.max_jobs is not None or is_shared):
         return run_supervisor(options, process_options, metrics_port)
     loop = choose_loop(options.loop_choice)
     if link is not None:
         link.start_watching()
-    found = find_targets(options.targets)
-    set_up_logging(options.log_format)  # after the import: a module that has set up logging itself is heeded
+    found = import_targets(options.targets)
+    set_up_logging_unless_done(
+        options.log_format
+    )  # after the import: a module that has set up logging itself is heeded
     with asyncio.Runner(loop_factory=loop.factory) as runner:
         runner.run(_run_workers_in_loop(found, options, loop, link, metrics_port))
     return ExitCode.OK
@@ -194,13 +196,13 @@ async def _run_workers_in_loop(
     from .worker_targets import make_workers
 
     async with AsyncExitStack() as stack:
-        workers = choose_workers(
+        workers = choose_workers_and_override_options(
             [worker for target in targets for worker in await make_workers(target, stack)],
             queues=options.queues,
             concurrency=options.concurrency,
             shutdown_timeout_s=options.shutdown_timeout_s,
             metrics_port=metrics_port,
-            timeout_s=options.job_timeout_s,
+            job_timeout_s=options.job_timeout_s,
         )
         if link is None:
             click.echo("\n".join(make_banner(worker, loop) for worker in workers), err=True)
@@ -230,9 +232,9 @@ def run_supervisor(options: WorkerOptions, process_options: ProcessOptions, metr
         reload_folders=process_options.reload_folders,
         is_burst=options.burst,
     )
-    set_up_logging(options.log_format)
+    set_up_logging_unless_done(options.log_format)
     click.echo(make_supervisor_banner(options, supervised.processes), err=True)
-    command = [sys.executable, "-P", "-m", "pychasqui.cli", "worker", *options.to_command_line()]
+    command = [sys.executable, "-P", "-m", "pychasqui.cli", "worker", *options.to_command_line_arguments()]
     return asyncio.run(ProcessSupervisor(command, supervised).run())
 
 

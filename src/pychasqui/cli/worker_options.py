@@ -58,14 +58,14 @@ SIZE = SizeType()
 QUEUES = QueuesType()
 
 
-def choose_workers(
+def choose_workers_and_override_options(
     workers: Sequence[Worker],
     *,
     queues: dict[str, int | None] | None,
     concurrency: int | None,
     shutdown_timeout_s: float | None,
     metrics_port: int | None,
-    timeout_s: float | None = None,
+    job_timeout_s: float | None = None,
 ) -> list[Worker]:
     """Returns the workers of the wanted queues, with the options of the command in place of their own.
 
@@ -83,7 +83,7 @@ def choose_workers(
             "concurrency": own or concurrency,
             "shutdown_deadline_s": shutdown_timeout_s,
             "metrics_port": metrics_port + position if metrics_port else metrics_port,  # 0 is any free port
-            "timeout": timeout_s,
+            "timeout": job_timeout_s,
         }
         given = {name: value for name, value in options.items() if value is not None}
         try:
@@ -93,7 +93,7 @@ def choose_workers(
     return changed
 
 
-def set_up_logging(choice: str) -> None:
+def set_up_logging_unless_done(choice: str) -> None:
     """basicConfig does nothing if the module has set up logging itself: that comes first."""
     is_rich = choice == "rich" or (choice == "auto" and sys.stderr.isatty() and find_spec("rich") is not None)
     if choice == "json":

@@ -32,7 +32,7 @@ class FoundTarget:
         self.found = found
 
 
-def check_target(target: str) -> tuple[str, str]:
+def parse_target(target: str) -> tuple[str, str]:
     """Returns the name of the module and the path of the attribute."""
     module_name, colon, attribute_path = target.partition(":")
     if not colon or not all(part.isidentifier() for part in [*module_name.split("."), *attribute_path.split(".")]):
@@ -40,9 +40,9 @@ def check_target(target: str) -> tuple[str, str]:
     return module_name, attribute_path
 
 
-def find_targets(targets: Sequence[str]) -> list[FoundTarget]:
+def import_targets(targets: Sequence[str]) -> list[FoundTarget]:
     """Imports the modules, also from the working folder."""
-    named = [check_target(target) for target in targets]
+    named = [parse_target(target) for target in targets]
     sys.path.insert(0, os.getcwd())
     return [
         FoundTarget(target, find_attribute(import_module_of_user(module_name), path))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .options import CommandContext, add_common_options, queues_argument
-from .ps import choose_queue_names
+from .ps import choose_given_or_all_queue_names
 from .tables import Column
 from .values import Kind, make_iso_and_ms_fields
 
@@ -43,8 +43,8 @@ def workers(context: CommandContext, queue_names: tuple[str, ...]) -> None:
 
 
 async def _print_workers(context: CommandContext, names: Sequence[str]) -> None:
-    async with context.queues() as queues:
-        names = await choose_queue_names(context, queues, names)
+    async with context.make_queues() as queues:
+        names = await choose_given_or_all_queue_names(context, queues, names)
         found = await asyncio.gather(*(queues.workers(name) for name in names))
     records = [_worker_to_record(name, one) for name, some in zip(names, found, strict=True) for one in some]
     context.output.print_table("workers", COLUMNS, records, empty="no worker lives")

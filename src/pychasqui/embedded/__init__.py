@@ -148,7 +148,7 @@ def _make_private_folder(folder: Path) -> Path:
             raise RedisTrouble(
                 f"the folder {str(folder)!r} contains other files: an embedded server needs a folder of its own"
             )
-        _refuse_files_of_others(folder, content, descriptor)
+        _refuse_links_and_files_of_others(folder, content, descriptor)
         os.fchmod(descriptor, 0o700)
         os.close(os.open(MARKER_FILE, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600, dir_fd=descriptor))
     finally:
@@ -164,7 +164,7 @@ def _refuse_symlinks_of_others(folder: Path) -> None:
             raise RedisTrouble(f"the embedded server's folder lies behind {str(path)!r}, a link of user {found.st_uid}")
 
 
-def _refuse_files_of_others(folder: Path, content: list[str], descriptor: int) -> None:
+def _refuse_links_and_files_of_others(folder: Path, content: list[str], descriptor: int) -> None:
     """Refuses links and files that another user made while the folder was open to others."""
     for name in content:
         try:
@@ -232,7 +232,7 @@ def _start_server_until_it_answers(folder: Path, files: ServerFiles, socket_path
 def _start_supervisor(folder: Path, files: ServerFiles, socket_path: Path, lock: int) -> None:
     """Starts the supervisor in a new session, so that Ctrl-C does not reach it; it inherits the lock."""
     binary = find_server()
-    _refuse_older_server(binary, folder)
+    _refuse_server_older_than_data(binary, folder)
     if files.log.exists():
         files.log.replace(files.log.with_suffix(".log.old"))
     linger_ms = os.environ.get(LINGER_NAMED_BY) or str(LINGER_MS)
@@ -251,7 +251,7 @@ def _start_supervisor(folder: Path, files: ServerFiles, socket_path: Path, lock:
         )
 
 
-def _refuse_older_server(binary: Path, folder: Path) -> None:
+def _refuse_server_older_than_data(binary: Path, folder: Path) -> None:
     """Refuses Redis before 7 for data of a newer one: it would not find the data and start empty."""
     if not (folder / "appendonlydir").exists():
         return

@@ -57,10 +57,10 @@ def try_lock(path: Path, *, shared: bool = False) -> int | None:
 
 def does_server_answer(socket_path: Path) -> bool:
     """Whether a server accepts commands there. A server that still loads its data does not."""
-    return _send_command(socket_path, b"PING\r\n").startswith(b"+PONG")
+    return _send_command_ignoring_errors(socket_path, b"PING\r\n").startswith(b"+PONG")
 
 
-def _send_command(socket_path: Path, command: bytes) -> bytes:
+def _send_command_ignoring_errors(socket_path: Path, command: bytes) -> bytes:
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(1)
         try:
@@ -83,22 +83,22 @@ class EmbeddedServerSupervisor:
         self._server: subprocess.Popen[bytes] | None = None
 
     def run(self) -> None:
-        self._run_server_until_unused()
+        self._wait_until_unused_restarting_server()
         # Held until this process is gone: a user that arrives meanwhile waits for that, then starts a new supervisor.
         while try_lock(self._files.users_lock) is None:
-            self._run_server_until_unused()
+            self._wait_until_unused_restarting_server()
         self.end_server()
 
     def end_server(self) -> None:
         """Shuts the server down, so that it writes its data; kills it if it does not end."""
-        _send_command(self._socket_path, b"SHUTDOWN\r\n")
+        _send_command_ignoring_errors(self._socket_path, b"SHUTDOWN\r\n")
         if not self._wait_until_server_ended(SHUTDOWN_S):
             log_line("the server has not shut down in time and is killed")
             with contextlib.suppress(OSError, ValueError):
                 os.kill(int(self._files.server_pid.read_text()), signal.SIGKILL)
             self._wait_until_server_ended(SHUTDOWN_S)
 
-    def _run_server_until_unused(self) -> None:
+    def _wait_until_unused_restarting_server(self) -> None:
         last_used = time.monotonic()
         while True:
             self._start_server_unless_running()
@@ -174,11 +174,11 @@ def main() -> None:
     ServerFiles(Path(folder)).supervisor_lock.write_text(f"{os.getpid()}\n")
     supervisor = EmbeddedServerSupervisor(Path(folder), Path(binary), Path(socket_path), float(linger_ms) / 1000)
 
-    def end(number: int, frame: FrameType | None) -> NoReturn:
+    def end_server_and_exit(number: int, frame: FrameType | None) -> NoReturn:
         supervisor.end_server()
         sys.exit(0)
 
-    signal.signal(signal.SIGTERM, end)
+    signal.signal(signal.SIGTERM, end_server_and_exit)
     supervisor.run()
 
 

@@ -54,7 +54,7 @@ class SentryReporter:
 
     async def run_in_scope(self, job: Job, run_task: Call) -> Any:
         definition = self._find_definition(job.name)
-        check_in = self._make_check_in(job, definition)
+        check_in = self._make_check_in_if_scheduled(job, definition)
         with sentry_sdk.isolation_scope() as scope:
             scope.clear_breadcrumbs()
             scope.set_tag("chasqui.task", definition.name)
@@ -104,7 +104,7 @@ class SentryReporter:
 
     # Schedules ------------------------------------------------------------------------------------------------------
 
-    def _make_check_in(self, job: Job, definition: TaskDefinition) -> CheckIn | None:
+    def _make_check_in_if_scheduled(self, job: Job, definition: TaskDefinition) -> CheckIn | None:
         if not self._has_monitors or job.scheduled_at_ms is None:
             return None
         own = [one for one in self._app.load_parts().schedules if one.definition is definition]

@@ -83,7 +83,7 @@ class InlineJobs:
         A task that asks for a later run by RetryLater or Snooze has raised no error. Delayed jobs and retries are due
         later: see advance().
         """
-        errors = await self._run_until(self._recorder.now_ms)
+        errors = await self._run_until_and_return_errors(self._recorder.now_ms)
         if errors:
             raise errors[0]
 
@@ -94,10 +94,10 @@ class InlineJobs:
         if not isinstance(span, timedelta) or span < timedelta(0):
             raise InvalidType("advance() takes a timedelta that is not negative")
         until_ms = self._recorder.now_ms + span // timedelta(milliseconds=1)
-        await self._run_until(until_ms)
+        await self._run_until_and_return_errors(until_ms)
         self._recorder.advance_to(until_ms)
 
-    async def _run_until(self, until_ms: int) -> list[BaseException]:
+    async def _run_until_and_return_errors(self, until_ms: int) -> list[BaseException]:
         parts = self._app.load_parts()
         async with open_app_runtime(parts.lifespan, parts.middlewares) as runtime:
             dispatcher = Dispatcher(parts.definitions, _DirectCalls(), runtime, stores_results=True)
@@ -109,17 +109,17 @@ class InlineJobs:
         errors: list[BaseException] = []
         for _ in range(MAX_RUNS):
             job = self._recorder.next_due(until_ms)
-            if await self._fire_next_schedule(schedules, until_ms if job is None else job.due_ms):
+            if await self._fire_next_schedule_if_due(schedules, until_ms if job is None else job.due_ms):
                 continue
             if job is None:
                 return errors
             self._recorder.advance_to(job.due_ms)
-            error = await self._run_job(dispatcher, job)
+            error = await self._run_job_and_return_error(dispatcher, job)
             if error is not None and not isinstance(error, RetryLater | Snooze):
                 errors.append(error)
         raise RuntimeError(f"{MAX_RUNS} jobs have run, and more are due: does a task enqueue itself?")
 
-    async def _fire_next_schedule(self, schedules: list[Schedule], until_ms: int) -> bool:
+    async def _fire_next_schedule_if_due(self, schedules: list[Schedule], until_ms: int) -> bool:
         """Adds the job of the schedule that fires next, if one does up to this time."""
         for schedule in schedules:
             if schedule.key not in self._next_fires:
@@ -134,7 +134,7 @@ class InlineJobs:
         await self._app.queue(schedule.definition.queue).add(schedule.definition.name, schedule.make_data())
         return True
 
-    async def _run_job(self, dispatcher: Dispatcher, job: RecordedJob) -> BaseException | None:
+    async def _run_job_and_return_error(self, dispatcher: Dispatcher, job: RecordedJob) -> BaseException | None:
         if job.expires_ms is not None and self._recorder.now_ms >= job.expires_ms:
             job.end_as(EXPIRED, _make_expired_error(job))
             return job.error
@@ -180,10 +180,10 @@ def inline(app: App) -> Iterator[InlineJobs]:
     recorder = JobRecorder()
     queues: dict[str, RecordedQueue] = {}
 
-    def find(name: str) -> RecordedQueue:
+    def find_or_make_queue(name: str) -> RecordedQueue:
         return queues.setdefault(name, RecordedQueue(name, recorder))
 
-    with app.loop_queues.replaced_by(find):
+    with app.loop_queues.replaced_by(find_or_make_queue):
         yield InlineJobs(app, recorder)
 
 
@@ -198,7 +198,7 @@ def _no_jitter(_: int) -> int:
 class _DirectCalls:
     """Plain functions run in the thread of the test, where its fixtures are."""
 
-    async def run(self, function: Callable[[], Any]) -> Any:
+    async def run_to_end_once_begun(self, function: Callable[[], Any]) -> Any:
         return function()
 
 

@@ -38,7 +38,7 @@ class InlineRun:
         self._job.begin_run(self._cancel)
         try:
             while not task.done():
-                timeout_s = self.stops.timeout_of(self._delivery)
+                timeout_s = self.stops.total_timeout_s_of(self._delivery)
                 is_stopped = self.stops.find_stop(self._delivery) is not None
                 left_s = None if timeout_s is None or is_stopped else began + timeout_s - monotonic()
                 if left_s is not None and left_s <= 0:
@@ -53,8 +53,8 @@ class InlineRun:
                 raise
             raise (
                 JobCancelled(f"job {self._job.id[:100]!r} was cancelled")
-                if stop.is_cancelled
-                else (stop.make_timeout_error(error))
+                if stop.is_for_cancelled_job
+                else (stop.choose_error_for_timed_out_run(error))
             ) from None
         finally:
             self._job.begin_run(None)

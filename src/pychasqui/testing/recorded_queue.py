@@ -88,7 +88,7 @@ class RecordedQueue(Queue):
 
     async def wait_for_result(self, job_id: str, *, timeout: float = 30.0) -> Any:  # noqa: ASYNC109
         """Returns the result of a job that has run; raises at once where a server would let it wait."""
-        job = self._find_job(job_id)
+        job = self._find_job_or_raise_timeout(job_id)
         if job.state == "dead":
             if job.reason == EXPIRED:  # it has not run
                 raise JobExpired(job_id, reason=EXPIRED, error_type="", error="", attempts=job.attempt)
@@ -112,13 +112,13 @@ class RecordedQueue(Queue):
     async def close(self) -> None:
         """Does nothing: it may be used after the code under test has closed it."""
 
-    def _find_job(self, job_id: str) -> RecordedJob:
+    def _find_job_or_raise_timeout(self, job_id: str) -> RecordedJob:
         job = self._recorder.find(self.name, job_id)
         if job is None:
             raise TimeoutError(f"there is no job {job_id[:100]!r} in queue {self.name!r}")
         return job
 
-    def _loop_session(self) -> NoReturn:
+    def _get_or_open_loop_session(self) -> NoReturn:
         raise NotSupportedError(
             f"the RecordedQueue {self.name!r} of this test has no server: it adds jobs and knows their results; "
             "for the rest use the fixture chasqui_server"

@@ -12,7 +12,7 @@ from .._core.outcome import CANCELLED
 from .._core.retry_options import RetryOverride
 from .._producer.encoder import EncodedJob
 from .._redis.replies import DUPLICATE, NEW, REPLACED
-from .._wire.envelope import SNOOZES, decode_envelope, read_timeout_s, set_extra
+from .._wire.envelope import SNOOZES, decode_envelope, read_timeout_s_or_zero, set_or_remove_extra
 from .._wire.msgpack import decode_data
 
 
@@ -55,7 +55,7 @@ class RecordedJob:
 
     @property
     def extras(self) -> bytes:
-        return set_extra(b"", SNOOZES, self.snoozes) if self.snoozes else b""
+        return set_or_remove_extra(b"", SNOOZES, self.snoozes) if self.snoozes else b""
 
     def cancel(self) -> str:
         """Returns what Queue.cancel() would answer."""
@@ -117,7 +117,7 @@ class JobRecorder:
                 envelope.retry,
                 encoded.created_at_ms,
                 unique_until_ms,
-                timeout_s=read_timeout_s(envelope.extras),
+                timeout_s=read_timeout_s_or_zero(envelope.extras),
                 expires_ms=self.now_ms + expires_ms if (expires_ms := encoded.options.expires_ms) else None,
             )
         )

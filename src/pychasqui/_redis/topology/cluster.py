@@ -12,12 +12,12 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from ..._wire.lenient import read_int, read_text
+from ..._wire.lenient import read_cut_text, read_int
 from ...errors import AuthenticationFailed, ChasquiError, RedisTrouble, ReplyError
 from ..command_replies import decode_info_text
 from ..connection import Connection
 from ..endpoint import Location
-from .destination import make_sentinel_error
+from .destination import make_server_is_sentinel_error
 from .node_connections import ASK_S, Answers, NodeConnections
 from .node_map import Address, NodeMap, SlotRange
 
@@ -40,12 +40,14 @@ class ClusterSurvey:
         self._ask_at = 0.0
         self._newest_at = 0.0  # when an answer was not older than what is known
 
-    async def refresh_map(self, known: NodeMap | None, slots: set[int], *, is_suspicious: bool) -> NodeMap:
+    async def find_changed_map_or_return_known(
+        self, known: NodeMap | None, slots: set[int], *, is_suspicious: bool
+    ) -> NodeMap:
         """Returns the present map; `known` itself if nothing has changed or nothing is suspicious."""
         now = asyncio.get_running_loop().time()
         if known is None:
             return await self._ask_nodes_for_map(known)
-        self._ping_masters({owner for slot in slots if (owner := known.owner(slot)) is not None})
+        self._start_pings_of_masters({owner for slot in slots if (owner := known.owner(slot)) is not None})
         if is_suspicious or self._silent or any(known.owner(slot) is None for slot in slots):
             self._suspicious_until = now + SUSPICIOUS_S
         if now >= self._suspicious_until and now < self._ask_at:
@@ -60,7 +62,7 @@ class ClusterSurvey:
             await asyncio.wait(self._pings.values())
         await self._nodes.close()
 
-    def _ping_masters(self, owners: set[Address]) -> None:
+    def _start_pings_of_masters(self, owners: set[Address]) -> None:
         self._silent &= owners
         for address in owners:
             if (ping := self._pings.get(address)) is None or ping.done():
@@ -107,8 +109,10 @@ class ClusterSurvey:
     async def _ask_node(self, address: Address, connection: Connection) -> NodeMap:
         socket = await connection.wait_for_socket(connection.make_deadline())
         if socket.dialect is not None and socket.dialect.mode == "sentinel":
-            raise make_sentinel_error(address)
-        slots, epoch = await asyncio.gather(connection.call("CLUSTER", "SLOTS"), _read_epoch(connection))
+            raise make_server_is_sentinel_error(address)
+        slots, epoch = await asyncio.gather(
+            connection.call("CLUSTER", "SLOTS"), _read_epoch_or_zero_if_refused(connection)
+        )
         return read_slots(slots, address.host, epoch)
 
     def _make_no_answer_error(self, answers: Answers[NodeMap]) -> ChasquiError:
@@ -140,11 +144,11 @@ def read_slots(reply: Any, asked_host: str, epoch: int) -> NodeMap:
 
 
 def _read_node_address(node: list[Any], asked_host: str) -> Address | None:
-    host, port = read_text(node[0]) if node[0] is not None else "", read_int(node[1])
+    host, port = read_cut_text(node[0]) if node[0] is not None else "", read_int(node[1])
     return Address(host if host and host != "?" else asked_host, port) if port else None
 
 
-async def _read_epoch(connection: Connection) -> int:
+async def _read_epoch_or_zero_if_refused(connection: Connection) -> int:
     """Returns the epoch of what a node knows; 0 if this user may not ask."""
     try:
         lines = decode_info_text(await connection.call("CLUSTER", "INFO")).splitlines()

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _MOVED = re.compile(r"MOVED (\d{1,5}) (.*):(\d{1,5})$")
 
 
-def make_sentinel_error(address: object) -> RedisTrouble:
+def make_server_is_sentinel_error(address: object) -> RedisTrouble:
     return RedisTrouble(
         f"{address} is a Sentinel: use redis+sentinel://{address}/NAME, where NAME is the master that SENTINEL MASTERS "
         "shows"
@@ -39,7 +39,7 @@ class RouteOwner(Protocol):
 
     def switch_to_cluster(self, endpoint: Endpoint) -> Route: ...
 
-    async def find_endpoint(self) -> Endpoint: ...
+    async def find_endpoint_or_join_embedded_server(self) -> Endpoint: ...
 
 
 class RoutedDestination:
@@ -61,19 +61,21 @@ class RoutedDestination:
             return "this node has the slot of the queue, and no replica has taken over: start it again"
         return "the Sentinels say that this is the master: start it again, or wait until they have elected another"
 
-    async def find_endpoint(self, on_change: Callable[[], None]) -> Endpoint:
+    async def find_and_follow_endpoint(self, on_change: Callable[[], None]) -> Endpoint:
         route = self._connector.route
         if route is None:
-            endpoint = await self._connector.find_endpoint()
+            endpoint = await self._connector.find_endpoint_or_join_embedded_server()
         else:
             self._loop, self._on_change = asyncio.get_running_loop(), on_change
             owner = await route.follow_master(self)
-            endpoint = replace(await self._connector.find_endpoint(), host=owner.host, port=owner.port)
+            endpoint = replace(
+                await self._connector.find_endpoint_or_join_embedded_server(), host=owner.host, port=owner.port
+            )
         return endpoint if self._protocol is None else replace(endpoint, protocol=self._protocol)
 
     def check_server_role(self, endpoint: Endpoint, dialect: Dialect) -> None:
         if dialect.mode == "sentinel":
-            raise make_sentinel_error(endpoint.address)
+            raise make_server_is_sentinel_error(endpoint.address)
         route = self._connector.route
         if route is None and dialect.mode == "cluster" and not endpoint.path:
             self._connector.switch_to_cluster(endpoint)
@@ -86,7 +88,7 @@ class RoutedDestination:
         if route is None:
             return
         if isinstance(error, ReplyError) and (moved := _read_moved(error, endpoint)) is not None:
-            route.set_slot_owner(*moved)
+            route.set_slot_owner_and_notify(*moved)
         else:
             route.request_refresh()
 
@@ -94,12 +96,12 @@ class RoutedDestination:
         route, moved = self._connector.route, _read_moved(error, endpoint)
         if route is None or moved is None:
             return False
-        route.set_slot_owner(*moved)
-        return not route.is_current(endpoint, moved[0])
+        route.set_slot_owner_and_notify(*moved)
+        return not route.may_have_slot(endpoint, moved[0])
 
-    def is_current(self, endpoint: Endpoint) -> bool:
+    def may_be_right_server(self, endpoint: Endpoint) -> bool:
         route = self._connector.route
-        return route is None or route.is_current(endpoint, self.slot)
+        return route is None or route.may_have_slot(endpoint, self.slot)
 
     def is_master(self, endpoint: Endpoint) -> bool:
         route = self._connector.route
@@ -109,7 +111,7 @@ class RoutedDestination:
         if (route := self._connector.route) is not None:
             route.remove_follower(self)
 
-    def to_node_of_slot(self, slot: int) -> RoutedDestination | None:
+    def to_node_of_slot_unless_here(self, slot: int) -> RoutedDestination | None:
         route = self._connector.route
         if route is None or slot == self.slot or not route.is_cluster:
             return None
@@ -119,7 +121,7 @@ class RoutedDestination:
         route = self._connector.route
         return [] if route is None or not route.is_cluster else route.slot_of_each_master()
 
-    def notify(self) -> None:
+    def call_on_change_threadsafe(self) -> None:
         """May be called in any thread."""
         if self._loop is not None and self._on_change is not None:
             with suppress(RuntimeError):  # the loop has ended

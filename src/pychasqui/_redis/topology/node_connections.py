@@ -45,7 +45,7 @@ class FixedAddress:
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
 
-    async def find_endpoint(self, on_change: Callable[[], None]) -> Endpoint:
+    async def find_and_follow_endpoint(self, on_change: Callable[[], None]) -> Endpoint:
         return self._endpoint
 
     def check_server_role(self, endpoint: Endpoint, dialect: object) -> None:
@@ -58,7 +58,7 @@ class FixedAddress:
         """No slot is asked for."""
         return False
 
-    def is_current(self, endpoint: Endpoint) -> bool:
+    def may_be_right_server(self, endpoint: Endpoint) -> bool:
         return True
 
     def is_master(self, endpoint: Endpoint) -> bool:
@@ -67,7 +67,7 @@ class FixedAddress:
     def stop_following(self) -> None:
         """Nothing was begun."""
 
-    def to_node_of_slot(self, slot: int) -> None:
+    def to_node_of_slot_unless_here(self, slot: int) -> None:
         """It leads to one server alone."""
 
     def slot_of_each_master(self) -> list[int]:

@@ -34,7 +34,7 @@ class Follower(Protocol):
     @property
     def slot(self) -> int: ...
 
-    def notify(self) -> None:
+    def call_on_change_threadsafe(self) -> None:
         """Is called in any thread, when a master has changed or a node has said so again."""
 
 
@@ -43,9 +43,9 @@ class Route:
         self._location = location
         self._map: NodeMap | None = None
         self._trouble: ChasquiError | None = None  # why the last look has found nothing
-        self.reset()
+        self.reset_thread_and_followers()
 
-    def reset(self) -> None:
+    def reset_thread_and_followers(self) -> None:
         """Begins again in a forked child, which has neither the thread nor those that follow in its parent."""
         self._lock = threading.Lock()
         self._followers: WeakSet[Follower] = WeakSet()
@@ -67,7 +67,7 @@ class Route:
             raise self._make_missing_master_error(follower.slot)
         return owner
 
-    def is_current(self, endpoint: Endpoint, slot: int) -> bool:
+    def may_have_slot(self, endpoint: Endpoint, slot: int) -> bool:
         """Whether this is still the master of the slot, as far as is known."""
         return self._find_owner(slot) in (None, (endpoint.host, endpoint.port))
 
@@ -84,7 +84,7 @@ class Route:
         ranges = () if self._map is None else self._map.ranges
         return list({each.master: each.first for each in ranges}.values())
 
-    def set_slot_owner(self, slot: int, address: Address) -> None:
+    def set_slot_owner_and_notify(self, slot: int, address: Address) -> None:
         """A node has answered that another has the slot."""
         with self._lock:
             if self._map is None:
@@ -156,14 +156,14 @@ class Route:
             log.exception("the watch over %s has failed", self)
             with self._lock:
                 self._thread = None
-            self._wake_refresh_waiters(RedisTrouble(f"the watch over {self} has failed"))
+            self._set_trouble_and_wake_waiters(RedisTrouble(f"the watch over {self} has failed"))
 
     async def _refresh_map_repeatedly(self) -> None:
         self._loop, self._wakes = asyncio.get_running_loop(), asyncio.Event()
         kind = SentinelSurvey if self._location.kind == SENTINEL else ClusterSurvey
         survey = kind(self._location, self._wake_watch_loop)
         try:
-            while self._has_followers():
+            while self._has_followers_else_clear_thread():
                 woken = self._wakes.is_set()
                 self._wakes.clear()
                 await self._refresh_map(survey, woken)
@@ -174,7 +174,7 @@ class Route:
         finally:
             await survey.close()
 
-    def _has_followers(self) -> bool:
+    def _has_followers_else_clear_thread(self) -> bool:
         with self._lock:
             if not self._followers and not self._waiters:
                 self._thread = None
@@ -185,18 +185,18 @@ class Route:
         before = self._map
         try:
             slots = {follower.slot for follower in self._list_followers()}
-            found = await survey.refresh_map(before, slots, is_suspicious=is_suspicious)
+            found = await survey.find_changed_map_or_return_known(before, slots, is_suspicious=is_suspicious)
         except ChasquiError as error:
-            self._wake_refresh_waiters(error)
+            self._set_trouble_and_wake_waiters(error)
             return
         with self._lock:
             is_new = found is not before
             self._map = found
-        self._wake_refresh_waiters(None)
+        self._set_trouble_and_wake_waiters(None)
         if is_new and before is not None:
             self._notify_if_masters_moved(before, found)
 
-    def _wake_refresh_waiters(self, trouble: ChasquiError | None) -> None:
+    def _set_trouble_and_wake_waiters(self, trouble: ChasquiError | None) -> None:
         self._trouble = trouble
         with self._lock:
             waiters, self._waiters = self._waiters, []
@@ -215,7 +215,7 @@ class Route:
 
     def _notify_followers(self) -> None:
         for follower in self._list_followers():
-            follower.notify()
+            follower.call_on_change_threadsafe()
 
 
 _routes: WeakValueDictionary[tuple[object, ...], Route] = WeakValueDictionary()
@@ -236,7 +236,7 @@ def _reset_in_child() -> None:
     global _routes_lock
     _routes_lock = threading.Lock()
     for route in list(_routes.values()):
-        route.reset()
+        route.reset_thread_and_followers()
 
 
 if hasattr(os, "register_at_fork"):

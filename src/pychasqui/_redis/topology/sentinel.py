@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from ..._wire.lenient import read_int, read_pairs, read_text
+from ..._wire.lenient import read_cut_text, read_first_pairs, read_int
 from ...errors import AuthenticationFailed, ChasquiError, RedisTrouble, ReplyError
 from ..connection import Connection
 from ..endpoint import Location
@@ -43,10 +43,12 @@ class SentinelSurvey:
         self._sentinels = [Address(seed.host, seed.port) for seed in location.seeds]
         self._older_looks = 0
 
-    async def refresh_map(self, known: NodeMap | None, slots: set[int], *, is_suspicious: bool) -> NodeMap:
+    async def find_changed_map_or_return_known(
+        self, known: NodeMap | None, slots: set[int], *, is_suspicious: bool
+    ) -> NodeMap:
         """Returns the map with the present master; `known` itself if nothing has changed."""
         answers = await self._nodes.ask_nodes_until_enough_answer(
-            self._sentinels, self._ask_sentinel, enough_answers=len(self._sentinels) // 2 + 1
+            self._sentinels, self._ask_sentinel_and_subscribe, enough_answers=len(self._sentinels) // 2 + 1
         )
         reports = {address: each for address, each in answers.found.items() if each.master is not None}
         if not reports:
@@ -55,7 +57,7 @@ class SentinelSurvey:
         if known is None:
             self._refuse_two_masters(reports)
         newest = max(reports.values(), key=lambda each: each.epoch)
-        if known is not None and newest.epoch < known.epoch and not self._do_most_agree_on_older(reports):
+        if known is not None and newest.epoch < known.epoch and not self._has_majority_long_agreed_on_older(reports):
             return known
         self._older_looks = 0
         assert newest.master is not None
@@ -66,10 +68,10 @@ class SentinelSurvey:
     async def close(self) -> None:
         await self._nodes.close()
 
-    async def _ask_sentinel(self, address: Address, connection: Connection) -> MasterReport:
+    async def _ask_sentinel_and_subscribe(self, address: Address, connection: Connection) -> MasterReport:
         socket = await connection.wait_for_socket(connection.make_deadline())
         if socket.dialect is not None and socket.dialect.protocol >= 3:
-            socket.subscribe(SWITCH_CHANNEL, self._on_switch, connection.make_deadline())
+            socket.subscribe_unless_refused(SWITCH_CHANNEL, self._on_switch, connection.make_deadline())
         master = await connection.call("SENTINEL", "GET-MASTER-ADDR-BY-NAME", self._service)
         if not isinstance(master, list) or len(master) != 2:
             return MasterReport(None, 0, frozenset(), "", frozenset())
@@ -78,13 +80,13 @@ class SentinelSurvey:
             connection.call("SENTINEL", "SENTINELS", self._service),
             connection.call("SENTINEL", "MYID"),
         )
-        known = [read_pairs(each) for each in others] if isinstance(others, list) else []
+        known = [read_first_pairs(each) for each in others] if isinstance(others, list) else []
         return MasterReport(
             _read_address(master[0], master[1]),
-            read_int(read_pairs(facts).get(b"config-epoch")) or 0,
+            read_int(read_first_pairs(facts).get(b"config-epoch")) or 0,
             frozenset(filter(None, (_read_address(each.get(b"ip"), each.get(b"port")) for each in known))),
-            read_text(own_id) or "",
-            frozenset(read_text(each.get(b"runid")) or "" for each in known),
+            read_cut_text(own_id) or "",
+            frozenset(read_cut_text(each.get(b"runid")) or "" for each in known),
         )
 
     def _on_switch(self, message: bytes) -> None:
@@ -110,7 +112,7 @@ class SentinelSurvey:
                         "set in redis_url"
                     )
 
-    def _do_most_agree_on_older(self, reports: dict[Address, MasterReport]) -> bool:
+    def _has_majority_long_agreed_on_older(self, reports: dict[Address, MasterReport]) -> bool:
         """Whether most Sentinels have agreed for a while on an older configuration."""
         _, agreeing = Counter(each.master for each in reports.values()).most_common(1)[0]
         self._older_looks = self._older_looks + 1 if 2 * agreeing > len(self._sentinels) else 0
@@ -135,5 +137,5 @@ class SentinelSurvey:
 
 
 def _read_address(host: Any, port: Any) -> Address | None:
-    name, number = read_text(host), read_int(port)
+    name, number = read_cut_text(host), read_int(port)
     return Address(name, number) if name and number else None

@@ -52,14 +52,14 @@ class Runs:
         self.begun, self.done = view[:jobs], view[jobs:]
 
 
-def count_done(records: Sequence[Runs]) -> int:
+def count_jobs_done_at_least_once(records: Sequence[Runs]) -> int:
     """How many different jobs any of the processes has finished."""
     merged = [int.from_bytes(runs.done, "little") for runs in records]
     size = len(records[0].done)
     return size - reduce(or_, merged).to_bytes(size, "little").count(0)
 
 
-def describe_outcome(planned_runs: int, ends: int, killed_runs: int, other_runs: int) -> str:
+def classify_runs_of_job(planned_runs: int, ends: int, killed_runs: int, other_runs: int) -> str:
     """How a job ended that is done or dead `ends` times, and that each of the two processes began that often.
 
     A job that was taken over before it began has one run fewer than planned: its delivery to the killed process counts
@@ -79,7 +79,7 @@ def tally_outcomes(jobs: int, killed: Runs, other: Runs, dead: Counter[int]) -> 
     for number in range(jobs):
         kind = choose_kind(number, jobs)
         ends = dead[number] if kind == "dead" else killed.done[number] + other.done[number]
-        outcome = describe_outcome(KINDS[kind].planned_runs, ends, killed.begun[number], other.begun[number])
+        outcome = classify_runs_of_job(KINDS[kind].planned_runs, ends, killed.begun[number], other.begun[number])
         tally.update([(kind, outcome), ("all", outcome)])
     return tally
 

@@ -83,7 +83,7 @@ class WorkerProcess:
         await self._process.wait()
 
 
-async def run_jobs() -> None:
+async def run_jobs_until_stdin_ends() -> None:
     orders = asyncio.StreamReader()
     await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(orders), sys.stdin)
     url, queue, jobs, path = json.loads(await orders.readline())
@@ -106,4 +106,4 @@ async def run_jobs() -> None:
 def main() -> NoReturn:
     logging.getLogger("chasqui").setLevel(logging.ERROR)  # failures and dead letters are part of the demo
     with asyncio.Runner(loop_factory=choose_loop("auto").factory) as runner:
-        sys.exit(run_to_exit_code(lambda: runner.run(run_jobs())))
+        sys.exit(run_to_exit_code(lambda: runner.run(run_jobs_until_stdin_ends())))

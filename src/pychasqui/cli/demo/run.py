@@ -19,7 +19,7 @@ import click
 from ... import Queue, __version__, embedded
 from ...errors import InvalidArgument, RedisTrouble
 from ..exits import CommandFailure, ExitCode
-from .jobs import KINDS, choose_kind, count_done, describe_tally_or_raise, tally_outcomes
+from .jobs import KINDS, choose_kind, count_jobs_done_at_least_once, describe_tally_or_raise, tally_outcomes
 from .process import WorkerProcess
 from .screen import Screen, print_table
 
@@ -86,11 +86,13 @@ class DemoRun:
         """Returns a line that says how long it took."""
         self._adding = asyncio.create_task(self._add_jobs())
         try:
-            ended, half_s = await self._show_progress_until(self._jobs // 2)
-            self.other, self.killed = sorted(self._workers, key=lambda worker: count_done([worker.runs]))
+            ended, half_s = await self._show_progress_until_goal_or_stuck(self._jobs // 2)
+            self.other, self.killed = sorted(
+                self._workers, key=lambda worker: count_jobs_done_at_least_once([worker.runs])
+            )
             self.killed.kill()
             self._screen.print_line(f"killed worker process {self.killed.number}; the other one takes over its jobs")
-            _, total_s = await self._show_progress_until(self._jobs)
+            _, total_s = await self._show_progress_until_goal_or_stuck(self._jobs)
         finally:
             self._adding.cancel()
         rate = f"{ended / half_s:,.0f} jobs a second"
@@ -105,7 +107,7 @@ class DemoRun:
             )
             self._added = numbers.stop
 
-    async def _show_progress_until(self, goal: int) -> tuple[int, float]:
+    async def _show_progress_until_goal_or_stuck(self, goal: int) -> tuple[int, float]:
         """Shows the progress until `goal` jobs are done or dead and, if that is all, until Redis holds no other job.
 
         Returns how many have ended, and after how many seconds. Gives up if nothing changes for STUCK_S, or for EMPTY_S
@@ -118,7 +120,7 @@ class DemoRun:
             if self._adding.done():
                 self._adding.result()  # raises what add_bulk raised
             counts = await self._queue.counts()
-            ended = count_done([worker.runs for worker in self._workers]) + counts.dead
+            ended = count_jobs_done_at_least_once([worker.runs for worker in self._workers]) + counts.dead
             now = time.monotonic()
             if (self._added, ended, counts) != before:
                 before, changed_at = (self._added, ended, counts), now

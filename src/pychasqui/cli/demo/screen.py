@@ -8,7 +8,7 @@ from typing import Self
 
 import click
 
-from ..terminal import make_live_console
+from ..terminal import make_live_console_if_possible
 from .jobs import KINDS
 
 LINE_EVERY_S = 1.0
@@ -20,7 +20,7 @@ class Screen:
 
     def __init__(self, jobs: int) -> None:
         self._jobs = jobs
-        self._console = make_live_console()
+        self._console = make_live_console_if_possible()
         self._next_line_at = 0.0
         if self._console is not None:
             from rich.progress import BarColumn, Progress, TextColumn

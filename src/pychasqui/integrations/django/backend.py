@@ -94,14 +94,14 @@ class ChasquiBackend(BaseTaskBackend):
         self.validate_task(task)
         job_id = ids.new_id()
         result = make_unstarted_result(task, make_result_id(task.queue_name, job_id), args, kwargs)
-        send = partial(self._add_job, result, job_id)
+        send = partial(self._add_job_and_signal_enqueued, result, job_id)
         if self.chasqui_options.on_commit is None:
             send()
         else:
             transaction.on_commit(send, using=self.chasqui_options.on_commit)
         return result
 
-    def _add_job(self, result: Any, job_id: str) -> None:
+    def _add_job_and_signal_enqueued(self, result: Any, job_id: str) -> None:
         task, retry = result.task, self._find_retry_options(result.task)
         data = {"args": result.args, "kwargs": result.kwargs}
         if "attempts" in retry:
@@ -118,10 +118,14 @@ class ChasquiBackend(BaseTaskBackend):
         set_result_fields(result, enqueued_at=timezone.now())
         signals.task_enqueued.send(type(self), task_result=result)
 
-    def _call_queue(self, blocking_call: str, instead: str, queue_name: str, make_coroutine: Any) -> Any:
+    def _call_queue(
+        self, call_named_in_error: str, alternative_named_in_error: str, queue_name: str, make_coroutine: Any
+    ) -> Any:
         """Runs a coroutine of a queue on the loop that all synchronous code of the process shares."""
         queues = self.app.loop_queues
-        return call_blocking(queues, blocking_call, instead, lambda: make_coroutine(queues(queue_name)))
+        return call_blocking(
+            queues, call_named_in_error, alternative_named_in_error, lambda: make_coroutine(queues(queue_name))
+        )
 
     # Results --------------------------------------------------------------------------------------------------------
 
@@ -130,10 +134,10 @@ class ChasquiBackend(BaseTaskBackend):
         queue_name, job_id = split_result_id(str(result_id))
         if not job_id or (self.queues and queue_name not in self.queues):
             raise TaskResultDoesNotExist(result_id)
-        look_up = partial(_read_status_and_history, job_id=job_id)
+        look_up = partial(_read_status_then_history_if_no_result, job_id=job_id)
         status, history = self._call_queue("get_result", "await task.aget_result(...)", queue_name, look_up)
         record = read_record(status.result) if status.has_result else None
-        task = self._find_task((record.task if record else "") or status.name or history.task)
+        task = self._find_task_importing_if_needed((record.task if record else "") or status.name or history.task)
         if task is None:
             raise TaskResultDoesNotExist(result_id)
         task = task.using(queue_name=queue_name, backend=self.alias)
@@ -143,7 +147,7 @@ class ChasquiBackend(BaseTaskBackend):
             raise TaskResultDoesNotExist(result_id)
         return make_result_from_status(task, result_id, status, history)
 
-    def _find_task(self, path: str) -> Any | None:
+    def _find_task_importing_if_needed(self, path: str) -> Any | None:
         if path and find_task(path) is None:
             load_tasks(self.chasqui_options.modules)
         return find_task(path)
@@ -171,7 +175,7 @@ class ChasquiBackend(BaseTaskBackend):
             )
 
 
-async def _read_status_and_history(queue: Queue, job_id: str) -> tuple[JobStatus, RunHistory]:
+async def _read_status_then_history_if_no_result(queue: Queue, job_id: str) -> tuple[JobStatus, RunHistory]:
     """Reads where the job is, then its log: one that fails in between has its last line there."""
     status = await queue.status(job_id)
     return status, RunHistory() if status.has_result else await read_job_history(queue, job_id)

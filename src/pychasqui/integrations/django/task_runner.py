@@ -83,7 +83,7 @@ class TaskRunner:
         attempts = own if isinstance(own, int) else self._max_attempts
         run = TaskRun(type(self._backend), job, result, history, attempts, self._worker_id)
         if not iscoroutinefunction(task.func):
-            record: dict[str, Any] = await self._thread_calls.run(partial(_run_function, run, task))
+            record: dict[str, Any] = await self._thread_calls.run_to_end_once_begun(partial(_run_function, run, task))
             return record
         return await _run_coroutine(run, task)
 
@@ -177,7 +177,7 @@ def _run_function(run: TaskRun, task: Any) -> dict[str, Any]:
     """In a thread."""
     run.begin()
     try:
-        value = _check_json(task.func(*run.arguments, **run.named_arguments))
+        value = _normalize_json_or_give_up(task.func(*run.arguments, **run.named_arguments))
     except BaseException as error:
         run.fail(error)
         raise
@@ -188,7 +188,7 @@ async def _run_coroutine(run: TaskRun, task: Any) -> dict[str, Any]:
     """In the event loop."""
     await sync_to_async(run.begin)()
     try:
-        value = _check_json(await task.func(*run.arguments, **run.named_arguments))
+        value = _normalize_json_or_give_up(await task.func(*run.arguments, **run.named_arguments))
     except asyncio.CancelledError:  # the worker closes: the job runs elsewhere
         raise
     except BaseException as raised:  # noqa: BLE001  raised below: sync_to_async adds frames to an error that is handled
@@ -203,7 +203,7 @@ async def _run_coroutine(run: TaskRun, task: Any) -> dict[str, Any]:
         del error  # otherwise it would be part of a reference cycle
 
 
-def _check_json(value: Any) -> Any:
+def _normalize_json_or_give_up(value: Any) -> Any:
     try:
         return normalize_json(value)
     except (TypeError, ValueError) as error:  # another run would return the same

@@ -47,7 +47,7 @@ async def _open_workers(backends: list[ChasquiBackend]) -> AsyncIterator[list[Wo
         workers = []
         for backend in backends:
             thread_calls = ThreadCalls(backend.chasqui_options.threads)
-            stack.callback(thread_calls.close)
+            stack.callback(thread_calls.close_without_waiting)
             stack.push_async_callback(backend.app.close)
             workers += [_make_worker(backend, name, thread_calls) for name in sorted(backend.queues)]
         yield workers
@@ -57,7 +57,7 @@ def _make_worker(backend: ChasquiBackend, queue_name: str, thread_calls: ThreadC
     from .backend import read_job_history
     from .task_runner import TaskRunner
 
-    async def read_history(job_id: str) -> RunHistory:
+    async def read_history_or_empty(job_id: str) -> RunHistory:
         from .run_records import RunHistory
 
         try:
@@ -70,7 +70,7 @@ def _make_worker(backend: ChasquiBackend, queue_name: str, thread_calls: ThreadC
         backend,
         queue_name,
         thread_calls=thread_calls,
-        read_history=read_history,
+        read_history=read_history_or_empty,
         max_attempts=find_setting("max_attempts", options.get("max_attempts")).value,
         worker_id=f"{socket.gethostname()}:{os.getpid()}",
     )
