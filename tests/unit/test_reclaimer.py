@@ -76,7 +76,7 @@ class TestOverLeases:
 
 
 class ReclaimerBench:
-    """A broker in whose group consumers hold entries. take_over_if_lease_is_same() answers with `taken`, a page a call."""
+    """A broker in whose group consumers hold entries. Its answers to take-overs are `taken`, a page a call."""
 
     def __init__(self, holders: dict[bytes, int], leases: dict[bytes, float]) -> None:
         self.broker = MemoryBroker()

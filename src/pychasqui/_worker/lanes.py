@@ -79,7 +79,7 @@ class Lanes:
         self.wake_for_waiting_jobs()
 
     def put_without_waking(self, jobs: list[Delivery]) -> None:
-        """put_and_wake_for_waiting_jobs() in two steps: start_lone_job_or_wake() or wake() must follow."""
+        """put_and_wake() in two steps: start_lone_job_or_wake() or wake_for_waiting_jobs() must follow."""
         self._inbox.extend(jobs)
 
     def start_lone_job_or_wake(self) -> None:
