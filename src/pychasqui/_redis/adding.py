@@ -34,8 +34,8 @@ OnCount = Callable[[int | ChasquiError], None]
 class AddSession:
     """The adds of one producer over one open socket. It ends with the socket.
 
-    Each add is written at once. expect_reply() must follow each write_...() in the same turn of the loop, with what gets
-    the reply.
+    Each add is written at once. expect_reply() must follow each write_...() in the same turn of the loop, with what
+    gets the reply.
     """
 
     __slots__ = ("_broker", "_due_channel", "can_use_idmp", "expect", "socket", "transactions")
