@@ -275,7 +275,7 @@ def _make_dead_status(job_id: str, entry: Entry) -> JobStatus:
         error=letter.error or letter.detail,
         traceback=letter.traceback,
         entry_id=letter.dlq_id,
-        note="" if letter.error_type else "an official worker buried it, which keeps no error",
+        note="" if letter.attempts is not None else "an official worker buried it, which keeps no error",
     )
 
 

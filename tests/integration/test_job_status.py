@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from datetime import timedelta
 from time import time
 from typing import Any
 
@@ -196,6 +197,13 @@ class TestEnded:
         status = await queue.status(job.id)
         assert (status.state, status.reason, status.error) == ("dead", "retries_exhausted", "no such user")
         assert status.note.startswith("its dead letter is gone")
+
+    async def test_an_expired_job_is_not_attributed_to_an_official_worker(self, queue: Queue) -> None:
+        job = await queue.add("mail", 1, expires_in=timedelta(milliseconds=1))
+        await asyncio.sleep(0.01)
+        async with Worker(queue.name, lambda job: None, redis_url=queue_url(queue), consumer_id="w-1"):
+            status = await state_of(queue, job.id, "dead")
+        assert (status.reason, status.worker, status.error, status.note) == ("expired", "w-1", None, "")
 
     async def test_a_done_job_has_its_result(self, queue: Queue) -> None:
         async with Worker(queue.name, lambda job: {"n": job.data}, redis_url=queue_url(queue), store_results=True):

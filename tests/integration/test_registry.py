@@ -118,6 +118,7 @@ class TestFinding:
         foreign = [b"gone", b"\xff\xfe", b"a}b", b"line\nbreak", b"\x1b[31mred", b"", b" ", b"x" * 100_000]
         await witness.zadd(REGISTRY, dict.fromkeys(foreign, 1), nx=True)
         await witness.xadd("{chasqui:mail}:stream", {"d": "x"})
+        await witness.xadd(b"{chasqui:\xff}:stream", {"d": "x"})
         async with Queues(redis_url) as queues:
             assert await queues.find_names() == (["mail"], True)
 

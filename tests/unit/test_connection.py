@@ -22,7 +22,7 @@ async def test_callers_whose_opening_was_replaced_wait_for_the_next(monkeypatch:
         await asyncio.sleep(0.01)
         connection.socket = socket if openings > 1 else None
 
-    monkeypatch.setattr(connection, "_open_with_retries", open_somehow)
+    monkeypatch.setattr(connection, "_retry_until_open_or_permanent_error", open_somehow)
     deadline = connection.make_deadline(5)
     found = await asyncio.gather(*(connection.wait_for_socket(deadline) for _ in range(3)))
     assert found == [socket] * 3

@@ -15,7 +15,7 @@ from pychasqui._core.outcome import FailedRun
 from pychasqui._core.retry_options import BackoffSpec, RetryOverride
 from pychasqui._redis.keys import Keys
 from pychasqui._wire.dead_letter import read_dead_letter
-from pychasqui._wire.entry import may_be_unique_by_id_alone, read_envelope_and_name, read_job_fields
+from pychasqui._wire.entry import may_hold_uniqueness_key_without_field, read_envelope_and_name, read_job_fields
 from pychasqui._wire.envelope import decode_envelope, encode_envelope
 from pychasqui._wire.event import (
     Event,
@@ -101,7 +101,7 @@ def test_an_entry_with_these_fields_is_this_job(vector: dict[str, Any]) -> None:
     envelope, name = read_envelope_and_name([b"1-1", words])
     assert (decode_envelope(envelope).id, name) == (vector["job_id"], vector["name"])
     _, _, has_mark = read_job_fields(words)
-    assert (has_mark or may_be_unique_by_id_alone(vector["job_id"])) == vector["may_be_unique"]
+    assert (has_mark or may_hold_uniqueness_key_without_field(vector["job_id"])) == vector["may_be_unique"]
 
 
 @each("dead_letter")

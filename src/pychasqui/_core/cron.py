@@ -209,7 +209,7 @@ def _parse_expression(expression: str) -> Cron:
     second, minute, hour, day, month, weekday, year = fields if len(fields) == 7 else [*fields, "*"]
     needs_both = weekday.startswith("+")
     weekday = weekday.removeprefix("+")
-    days, nearest = _read_days(day)
+    days, nearest = _read_days_of_month(day)
     return Cron(
         seconds=_read_numbers(_SECOND, second),
         minutes=_read_numbers(_MINUTE, minute),
@@ -229,7 +229,8 @@ def _read_numbers(field: _Field, text: str) -> Sequence[int]:
     return tuple(sorted({number for item in _split_items(field, text) for number in _read_range(field, item)}))
 
 
-def _read_days(text: str) -> tuple[frozenset[int], frozenset[int]]:
+def _read_days_of_month(text: str) -> tuple[frozenset[int], frozenset[int]]:
+    """Returns the days, and those that stand for the weekday nearest to them."""
     days: set[int] = set()
     nearest: set[int] = set()
     for item in _split_items(_DAY, text):

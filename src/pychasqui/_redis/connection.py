@@ -122,7 +122,7 @@ class Connection:
             if self._is_closed:
                 raise Closed("the connection is closed")
             if self._opening is None or self._opening.done():
-                self._opening = asyncio.create_task(self._open_with_retries(), name="chasqui connect")
+                self._opening = asyncio.create_task(self._retry_until_open_or_permanent_error(), name="chasqui connect")
             opening = self._opening  # the attempt that is awaited here; self._opening may be another one by then
             done, _ = await asyncio.wait({opening}, timeout=max(0, deadline - asyncio.get_running_loop().time()))
             if not done:
@@ -189,7 +189,7 @@ class Connection:
         self._sockets = self._find_sockets(loop)
         return self._sockets
 
-    async def _open_with_retries(self) -> ChasquiError | None:
+    async def _retry_until_open_or_permanent_error(self) -> ChasquiError | None:
         """Tries until a socket is open; returns an error that another attempt would not solve."""
         if self.socket is not None and self.socket.lost is not None:
             self._report_lost_socket_and_adjust_pauses(self.socket)

@@ -55,7 +55,7 @@ class LeaseCalls(RedisCalls):
     async def renew_lease_of_other_if_ending(
         self, group: str, consumer: str, lease_ms: int, renew_below_ms: int
     ) -> bool:
-        """Renews the lease of another worker that lives, and its hold on entries, if less than `min_left_ms` is left.
+        """Renews the lease of another living worker, and its hold on entries, if less than `renew_below_ms` is left.
 
         Returns whether it was renewed: not if that worker does so itself, has left or has no lease yet. Fails as
         renew_worker_lease().

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from .._core.checks import is_queue_name
 from .._core.defaults import GROUP
 from .._core.limits import MAX_REGISTERED
-from .._wire.lenient import read_cut_text
+from .._wire.entry import decode_name_or_empty
 from ..errors import ReplyError
 from .broker import Broker
 from .calls import RedisCalls
@@ -139,7 +139,7 @@ class QueuesBroker:
         )
 
     async def count_completed_since(self, queue: str, since_ms: int, max_events_read: int) -> tuple[int, int | None]:
-        """Counts the events completed among the newest `count` events since then.
+        """Counts the events completed among the newest `max_events_read` events since then.
 
         And returns the time of the oldest of them; None if there are fewer, so that all were read.
         """
@@ -171,5 +171,5 @@ async def _scan_node_for_names(calls: RedisCalls, give_up_at: float) -> FoundNam
 
 def _filter_valid_names(raw_names: Iterable[bytes]) -> Iterator[str]:
     """Returns the names that a queue can have: other programs may have written the others."""
-    names = (read_cut_text(name) or "" for name in raw_names)
+    names = map(decode_name_or_empty, raw_names)
     return filter(is_queue_name, names)

@@ -222,6 +222,7 @@ class Socket(asyncio.BufferedProtocol):
         try:
             while (reply := gets()) is not _INCOMPLETE:
                 if type(reply) is hiredis.PushNotification and not self._is_reply_else_deliver_push(reply):
+                    self.arriving_bytes = 0
                     continue
                 on_reply, _, _ = pending.popleft()
                 on_reply(reply)

@@ -44,7 +44,7 @@ class LeaseHolder:
 
     def start_renewing_if_worker_does_not(self, lease: HeldLease) -> None:
         if lease not in self._holding:
-            self._holding[lease] = asyncio.create_task(self._renew_in_place_of_worker(lease))
+            self._holding[lease] = asyncio.create_task(self._keep_renewing_if_worker_does_not(lease))
 
     def store_credentials(self, credentials: Credentials) -> None:
         self._credentials[credentials.redis_url] = credentials
@@ -72,7 +72,7 @@ class LeaseHolder:
         for connector in self._connectors:
             connector.leave_embedded_server_and_stop_logging()
 
-    async def _renew_in_place_of_worker(self, lease: HeldLease) -> None:
+    async def _keep_renewing_if_worker_does_not(self, lease: HeldLease) -> None:
         lease_s, min_left_ms = lease.lease_ms / 1000, int(MIN_LEASE_LEFT_SHARE * lease.lease_ms)
         held_at = float("-inf")
         while True:

@@ -42,7 +42,7 @@ def read_envelope_and_name(entry: Entry) -> tuple[bytes, str]:
     return fields.get(ENVELOPE, b""), decode_name_or_empty(fields.get(NAME))
 
 
-def may_be_unique_by_id_alone(job_id: str) -> bool:
+def may_hold_uniqueness_key_without_field(job_id: str) -> bool:
     """Whether a job of that id may hold a uniqueness key without a u in its entry.
 
     A user gave an id that is not 26 capital letters and digits. An id that looks like a ULID needs the u, which

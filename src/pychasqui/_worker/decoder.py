@@ -10,7 +10,14 @@ from typing import Any
 from .._core.delivery import Delivery
 from .._core.outcome import max_attempts_of
 from .._redis.replies import Entry
-from .._wire.entry import ENVELOPE, NAME, ULID_CHARS, decode_name_or_empty, may_be_unique_by_id_alone, read_job_fields
+from .._wire.entry import (
+    ENVELOPE,
+    NAME,
+    ULID_CHARS,
+    decode_name_or_empty,
+    may_hold_uniqueness_key_without_field,
+    read_job_fields,
+)
 from .._wire.envelope import decode_delivery, decode_envelope, read_expiry_ms, read_timeout_s_or_zero
 from .._wire.msgpack import decode_scanned, make_scan_if_needed
 from ..errors import DecodeError
@@ -95,7 +102,7 @@ class Decoder:
             if earlier_deliveries:
                 job.earlier_deliveries = earlier_deliveries
                 job.attempt += earlier_deliveries
-            # hot: may_be_unique_by_id_alone() written out, 0.06 us
+            # hot: may_hold_uniqueness_key_without_field() written out, 0.06 us
             raw_id = job.id.encode()
             if is_unique or len(raw_id) != ULID_CHARS or not (raw_id.isupper() and raw_id.isalnum()):
                 job.may_be_unique = True
@@ -159,7 +166,7 @@ class Decoder:
         )
         job.attempt, job.created_at_ms = envelope.attempt + job.earlier_deliveries, envelope.created_at_ms
         job.retry, job.payload, job.extras = envelope.retry, envelope.payload, envelope.extras
-        job.may_be_unique, job.is_decoded = is_unique or may_be_unique_by_id_alone(envelope.id), True
+        job.may_be_unique, job.is_decoded = is_unique or may_hold_uniqueness_key_without_field(envelope.id), True
         if self._bury_if_exhausted(job):
             return False
         self._apply_own_timeout(job)

@@ -109,7 +109,7 @@ class EventWriter(Service):
                 self._write_active_events_except_just_ended()
 
     def _write_active_events_except_just_ended(self) -> None:
-        """Writes the active events of jobs that still run. A job that has just ended gets both events with its ack."""
+        """Writes those of jobs that run, or have ended a while ago: one that has just ended gets both with its ack."""
         # hot: short jobs have nearly all ended by now, and writing both events at once costs half
         lately = max(0.0, monotonic() - SETTLED_IN_S)
         unwritten = [job for job in self._started if not job.has_active_event]

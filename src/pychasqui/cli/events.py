@@ -67,13 +67,13 @@ async def _print_events(
                 return
 
 
-def _read_event_ms(event: QueueEvent) -> int:
+def _read_time_ms_in_event_id(event: QueueEvent) -> int:
     return int(event.event_id.partition("-")[0])
 
 
 def _event_to_record(event: QueueEvent) -> dict[str, Any]:
     return {
-        **make_iso_and_ms_fields(at=_read_event_ms(event)),
+        **make_iso_and_ms_fields(at=_read_time_ms_in_event_id(event)),
         "event_id": event.event_id,
         "event": event.name,
         "job_id": event.job_id,
@@ -83,7 +83,7 @@ def _event_to_record(event: QueueEvent) -> dict[str, Any]:
 
 
 def _format_event(event: QueueEvent) -> str:
-    words = [format_iso_time(_read_event_ms(event)) or "-", event.event_id, printable(event.name)]
+    words = [format_iso_time(_read_time_ms_in_event_id(event)) or "-", event.event_id, printable(event.name)]
     words += [f"id={printable(event.job_id)}"] if event.job_id else []
     words += [f"name={printable(event.job_name)}"] if event.job_name else []
     words += [
