@@ -235,7 +235,7 @@ class TestServer:
         """It is no longer known whether it was added."""
         async with Queue(queue_name, redis_url=proxy.url) as queue:
             await queue.add("send", 1)
-            session = queue._get_or_open_loop_session().sender._adder._add_broker.find_or_begin_live_session()
+            session = queue._get_or_open_loop_session().sender._adder._add_broker.live_session_or_none()
             assert session is not None
             if not session.can_use_idmp:
                 pytest.skip("this server remembers no numbers: the ledger does, whichever server it is on")

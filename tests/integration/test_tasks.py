@@ -336,6 +336,9 @@ class TestWhatDoesNotFit:
                 await (await queue.add("send", {"to": 5})).wait_for_result()
             with pytest.raises(JobFailed, match=r"addresses: is missing; its upgrade raised KeyError"):
                 await (await queue.add("send", {})).wait_for_result()
+            with pytest.raises(JobFailed) as failed:
+                await (await queue.add("send", [["to", "ada"]])).wait_for_result()
+            assert "upgrade" not in str(failed.value)
         await queue.dlq.purge()
 
     async def test_jobs_of_former_names_run(self, app: App, queue_name: str) -> None:

@@ -66,7 +66,7 @@ class FirePlan:
     fires_ms: tuple[int, ...]
     next_ms: int | None
     has_missed: bool = False  # no scheduler fired in time, and the policy has decided
-    goes_on: bool = False  # the next score was missed as well: plan it at once, with `caught_up`
+    goes_on: bool = False  # the next score was missed as well: plan it at once, with `caught_up_count`
     given_up: int = 0  # windows past the cap of fire-all, counted up to MAX_FIRES
 
 
@@ -84,10 +84,10 @@ def plan_fires(
     grace_ms: int = GRACE_MS,
     caught_up_count: int | None = None,
 ) -> FirePlan:
-    """Decides about a repeatable whose score is `due_ms` and that has fired `fired` times.
+    """Decides about a repeatable whose score is `due_ms` and that has fired `fired_count` times.
 
     The bounds and the limit hold for all fires. If more than MAX_FIRES are due in time, the next score is due as well.
-    With `caught_up` it goes on with windows that were missed, after this number of them has been made up for.
+    With `caught_up_count` it goes on with windows that were missed, after this number of them has been made up for.
     """
     if due_ms > now_ms:
         return FirePlan((), due_ms)

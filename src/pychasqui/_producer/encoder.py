@@ -99,7 +99,8 @@ class JobBatch:
 
     def _slice_batch(self, start: int, end: int) -> JobBatch:
         columns = (self.ids[start:end], self.envelopes[start:end], self.names[start:end])
-        return JobBatch(self.created_at_ms, *columns, None if self.options is None else self.options[start:end])
+        options = None if self.options is None else self.options[start:end]
+        return JobBatch(self.created_at_ms, *columns, options, self.has_extras)
 
 
 class Encoder:

@@ -41,7 +41,7 @@ class ReplicatedAdder(Adder):
         await super().close()
 
     def _complete_batch(self, batch: AddBatch, answer: int | bytes) -> None:
-        session = self._add_broker.find_or_begin_live_session()
+        session = self._add_broker.live_session_or_none()
         assert session is not None  # it has just brought the answer
         self._awaiting_replicas.append(AwaitedBatch(batch, answer, session))
         if self._counting_session is not session:

@@ -148,7 +148,7 @@ class AddSession:
 
 
 class AddBroker:
-    """One producer, over one connection. It adds through find_or_begin_live_session()."""
+    """One producer, over one connection. It adds through live_session_or_none()."""
 
     def __init__(self, connection: Connection, keys: Keys, *, ledger_ttl_ms: int) -> None:
         producer = uuid4().hex
@@ -163,7 +163,7 @@ class AddBroker:
         self.add_with_options_keys = (keys.stream, self.ledger, keys.delayed)
         self._session: AddSession | None = None
 
-    def find_or_begin_live_session(self) -> AddSession | None:
+    def live_session_or_none(self) -> AddSession | None:
         """Returns the session of the open socket; None while the connection is lost."""
         socket = self.connection.live_socket()
         if socket is None:

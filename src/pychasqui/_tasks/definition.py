@@ -106,6 +106,8 @@ class TaskDefinition:
 
     def _upgrade_and_read_arguments(self, data: Any, first_error: DataMismatchError) -> Arguments:
         before = f"task {self.name!r}: {first_error}"
+        if data is not None and not isinstance(data, dict):
+            raise InvalidData(before)  # nothing that an upgrade function could be called with
         try:
             upgraded = self.upgrades[0](dict(data or {}))
         except Exception as error:

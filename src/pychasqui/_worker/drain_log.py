@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Sequence
 
 from .._core.delivery import Delivery
-from .._core.printable import printable
 
 log = logging.getLogger("chasqui.worker")
 
@@ -66,5 +65,6 @@ def describe_fate_of_threads(lease_s: float) -> str:
 def describe_most_frequent_names(jobs: Sequence[Delivery]) -> str:
     """The most frequent names, each with its number."""
     names = Counter(job.name for job in jobs)
-    shown = [f"{count} of {printable(name, 50)!r}" for name, count in names.most_common(NAMES_SHOWN)]
-    return ", ".join(shown) + (f" and {len(names) - NAMES_SHOWN} other names" if len(names) > NAMES_SHOWN else "")
+    shown = [f"{count} of {name[:50]!r}" for name, count in names.most_common(NAMES_SHOWN)]
+    others = len(names) - NAMES_SHOWN
+    return ", ".join(shown) + (f" and {others} other name{'s' if others > 1 else ''}" if others > 0 else "")

@@ -52,7 +52,7 @@ class Lifecycle:
         """Until close(). A second call waits for the first; to cancel it closes, and waits for that.
 
         handle_signals  whether SIGINT and SIGTERM close it, too, in place of what the program does about them; a second
-                        one ends it at once. Only in the main thread. What was there before is restored behind it.
+                        one ends a worker at once. Only in the main thread. What was there before is restored behind it.
         """
         check_bool("handle_signals", handle_signals)
         with caught_signals(self._on_signal) if handle_signals else nullcontext():
@@ -73,7 +73,7 @@ class Lifecycle:
                 await asyncio.wait({self._main})
 
     def shutdown(self) -> None:
-        """Asks for the end without waiting for it, as close() does: run() returns when it has come."""
+        """Asks for the end without waiting for it; close() waits. run() returns when it has come."""
         self._is_closed = True
         if self._main is not None:
             self._stop_wanted.set()

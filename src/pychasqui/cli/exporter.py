@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from .. import __version__
-from ..errors import CommandTimeout, ConnectionLost, InvalidArgument
+from ..errors import CommandTimeout, ConnectionLost, InvalidArgument, ReplyError
 from ..settings import SETTINGS
 from .addresses import redis_url_option
 from .interrupts import ctrl_c_kills_process
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from ..queue import Queue
 
 log = logging.getLogger("chasqui.exporter")
+
+REFUSED_USER = ("NOAUTH", "WRONGPASS", "NOPERM")
 
 HOST, PORT = "127.0.0.1", 9401
 TIMEOUT_S = 3.0  # less than a page may take, so that a scrape is answered while Redis is unreachable
@@ -67,18 +69,20 @@ async def _serve_until_signal(queues: list[Queue], host: str, port: int) -> None
         for queue in queues:
             await stack.enter_async_context(queue)
         exporter = await stack.enter_async_context(QueueExporter(queues, metrics_host=host, metrics_port=port))
-        await _warn_if_redis_is_unreachable(queues[0])
+        await _warn_if_unreachable_or_raise(queues[0])
         serving = asyncio.create_task(exporter.run(handle_signals=True))
         await asyncio.sleep(0)  # signals are caught before the banner says that it runs
         click.echo(make_banner(queues, f"http://{host}:{exporter.metrics_port}"), err=True)
         await serving
 
 
-async def _warn_if_redis_is_unreachable(queue: Queue) -> None:
-    """Logs that Redis is unreachable, which may pass; raises permanent errors."""
+async def _warn_if_unreachable_or_raise(queue: Queue) -> None:
+    """Logs that Redis does not answer as it should, which may pass; raises what the user has to change."""
     try:
         await queue.is_paused()
-    except (ConnectionLost, CommandTimeout) as error:
+    except (ConnectionLost, CommandTimeout, ReplyError) as error:
+        if isinstance(error, ReplyError) and error.code in REFUSED_USER:
+            raise
         log.warning("Redis cannot be reached; chasquimq_queue_up is 0 until it answers: %s", error)
 
 
