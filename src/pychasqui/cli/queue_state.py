@@ -42,8 +42,8 @@ async def _pause_or_resume(context: CommandContext, queue: Queue, *, is_to_be_pa
         is_changed = await queue.is_paused() != is_to_be_paused
         await (queue.pause() if is_to_be_paused else queue.resume())
         counts = await queue.counts()
-    word = "paused" if is_to_be_paused else "not paused"
-    line = f"queue {queue.name} is {word}{'' if is_changed else ' already'}"
+    words = ("paused", "paused already") if is_to_be_paused else ("resumed", "not paused")
+    line = f"queue {queue.name} is {words[not is_changed]}"
     record = {"queue": queue.name, "is_paused": is_to_be_paused, "is_changed": is_changed}
     context.output.print_line_or_json({**record, "waiting": counts.waiting, "running": counts.active}, line)
     if not context.output.is_json:
