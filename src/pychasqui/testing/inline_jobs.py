@@ -22,6 +22,7 @@ from .._tasks.definition import TaskDefinition
 from .._tasks.dispatch import Dispatcher
 from .._tasks.lifespan import open_app_runtime
 from .._tasks.schedules import Schedule
+from .._tasks.unfinished_results import is_awaitable_result
 from .._wire.msgpack import decode_data, encode_data
 from ..app import App
 from ..errors import InvalidType, JobCancelled, JobExpired, RetryLater, Snooze
@@ -199,7 +200,8 @@ class _DirectCalls:
     """Plain functions run in the thread of the test, where its fixtures are."""
 
     async def run_to_end_once_begun(self, function: Callable[[], Any]) -> Any:
-        return function()
+        result = function()
+        return await result if is_awaitable_result(result) else result
 
 
 def _make_expired_error(job: RecordedJob) -> JobExpired:
