@@ -1,7 +1,7 @@
 """Runs tasks that are plain functions in threads, and outlives a cancellation until the function has ended.
 
 A thread cannot be stopped. If a closing worker's cancellation ended the call, the job would be handed back while its
-function still runs, and run twice at the same time. An awaitable that the function returns is awaited in the event loop.
+function still runs, and run twice at the same time. If the function returns an awaitable, the event loop awaits it.
 """
 
 from __future__ import annotations
