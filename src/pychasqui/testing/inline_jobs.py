@@ -132,7 +132,8 @@ class InlineJobs:
         at_ms, schedule = min(due, key=lambda pair: pair[0])
         self._recorder.advance_to(at_ms)
         self._next_fires[schedule.key] = next_fire(schedule.pattern, at_ms)
-        await self._app.queue(schedule.definition.queue).add(schedule.definition.name, schedule.make_data())
+        queue, retry = self._app.queue(schedule.definition.queue), schedule.make_retry_options()
+        await queue.add(schedule.definition.name, schedule.make_data(), **retry)
         return True
 
     async def _run_job_and_return_error(self, dispatcher: Dispatcher, job: RecordedJob) -> BaseException | None:
