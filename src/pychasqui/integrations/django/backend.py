@@ -113,7 +113,9 @@ class ChasquiBackend(BaseTaskBackend):
         if "attempts" in retry:
             data["attempts"] = retry["attempts"]  # a handler does not see the job's own number
         options: Any = make_add_options(retry)
-        return data, options if task.run_after is None else {**options, "delay_ms": _make_aware(task.run_after)}
+        if task.run_after is not None:
+            options["delay_ms"] = _make_aware(task.run_after)
+        return data, options
 
     def _add_job_and_signal_enqueued(self, result: Any, job_id: str, data: dict[str, Any], options: JobOptions) -> None:
         task = result.task
