@@ -80,7 +80,7 @@ class TaskSender(Generic[P, R_co]):
         queue = self._find_queue(queue_name)
         try:
             if self._options:
-                job = await queue.add(definition.name, data, **self._make_options_with_id_if_unique(data))
+                job = await queue.add(definition.name, data, **self._make_options_with_id_if_unique(args, kwargs))
             else:
                 job = await queue.add(definition.name, data)
         except UnsupportedData:
@@ -91,7 +91,7 @@ class TaskSender(Generic[P, R_co]):
     def bind(self, /, *args: P.args, **kwargs: P.kwargs) -> BoundTask[R_co]:
         """Checks the arguments; returns what enqueue() would send, for App.enqueue_all() and for tests."""
         data = self._definition.signature.pack_arguments(args, kwargs)
-        options = self._make_options_with_id_if_unique(data) if self._options else self._options
+        options = self._make_options_with_id_if_unique(args, kwargs) if self._options else self._options
         return BoundTask(self._definition.name, self._queue_name, data, options, self._definition)
 
     def with_options(self, **options: Unpack[SendOptions]) -> TaskSender[P, R_co]:
@@ -133,9 +133,10 @@ class TaskSender(Generic[P, R_co]):
     def _make_handle(self, job_id: str) -> JobHandle[R_co]:
         return JobHandle(job_id, self._definition, self._queue_name, self._find_queue)
 
-    def _make_options_with_id_if_unique(self, data: Mapping[str, Any]) -> dict[str, Any]:
+    def _make_options_with_id_if_unique(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         if "job_id" in self._options and self._options["job_id"] is None:
-            return {**self._options, "job_id": self._definition.make_job_id_from_unique_by(data)}
+            given = self._definition.signature.name_arguments(args, kwargs)
+            return {**self._options, "job_id": self._definition.make_job_id_from_unique_by(given)}
         return self._options
 
 
@@ -187,7 +188,7 @@ class Task(TaskSender[P, R_co]):
             listed = ", ".join(sorted(known)) or "none"
             name = printable(str(min(map(str, unknown))))
             raise InvalidArgument(f"task {self.name!r} has no parameter {name!r}; its parameters are: {listed}")
-        options = self._make_options_with_id_if_unique(given) if self._options else self._options
+        options = self._make_options_with_id_if_unique((), given) if self._options else self._options
         return BoundTask(self.name, self.queue_name, given, options, self._definition)
 
     def upgrade(self, function: U) -> U:

@@ -35,7 +35,16 @@ from django.core.management.base import CommandError  # noqa: E402
 from django.db import transaction  # noqa: E402
 from django.utils import timezone  # noqa: E402
 
-from pychasqui import JobCancelled, JobTimeout, Snooze, SyncQueue, WrongLoop  # noqa: E402
+from pychasqui import (  # noqa: E402
+    InvalidArgument,
+    JobCancelled,
+    JobTimeout,
+    PayloadTooLarge,
+    Snooze,
+    SyncQueue,
+    UnsupportedData,
+    WrongLoop,
+)
 from pychasqui.integrations.django import ChasquiBackend, framework  # noqa: E402
 from tests.frameworks.django_project import settings, tasks  # noqa: E402
 
@@ -346,6 +355,26 @@ def test_a_task_is_enqueued_when_its_transaction_is_committed() -> None:
         transaction.set_rollback(True)
     with pytest.raises(framework.TaskResultDoesNotExist):
         lost.refresh()
+
+
+@pytest.mark.parametrize("number", (2**64, "x" * 2_000_000))
+def test_a_task_that_cannot_be_sent_is_refused_before_its_transaction_is_committed(number: Any) -> None:
+    committed: list[str] = []
+
+    @transaction.atomic
+    def view() -> None:
+        transaction.on_commit(lambda: committed.append("hook"))
+        tasks.after_commit.enqueue(number)
+
+    with pytest.raises((UnsupportedData, PayloadTooLarge)):
+        view()
+    assert committed == []
+
+
+def test_a_task_that_is_due_too_late_is_refused_before_its_transaction_is_committed() -> None:
+    far = tasks.after_commit.using(run_after=timezone.now() + timedelta(days=365))
+    with transaction.atomic(), pytest.raises(InvalidArgument):
+        far.enqueue(1)
 
 
 @pytest.mark.usefixtures("worker")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -18,11 +19,13 @@ from pychasqui import (
     InvalidType,
     Job,
     MissedFiresPolicy,
+    PayloadTooLarge,
     Queue,
     RepeatPattern,
     current_job,
 )
 from pychasqui.testing import inline
+from tests.support.proxy import Proxy
 from tests.support.waiting import eventually
 
 HOUR = timedelta(hours=1)
@@ -258,6 +261,61 @@ class TestSchedules:
         assert ran[0] == 5
         async with app:
             await app.queue(queue_name).obliterate()
+
+    async def test_a_schedule_gives_its_jobs_the_attempts_of_the_task_in_a_test(self) -> None:
+        app = App("redis://no-server.invalid")
+
+        @app.every(HOUR)
+        @app.task(attempts=2, backoff=timedelta(seconds=1))
+        async def beat() -> None:
+            raise LookupError
+
+        with inline(app) as jobs:
+            await jobs.advance(HOUR + timedelta(minutes=1))
+            (dead,) = jobs.dead
+            assert (dead.reason, jobs.all[0].attempt) == ("retries_exhausted", 1)
+
+    async def test_a_start_warns_of_options_that_a_schedule_does_not_have(
+        self, redis_url: str, queue_name: str, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        app = App(redis_url)
+
+        @app.every(HOUR, data={"number": 1})
+        @app.task(queue=queue_name, attempts=3, expires_in=HOUR, unique_by=("number",), if_exists="replace")
+        async def beat(number: int) -> None: ...
+
+        @app.every(HOUR)
+        @app.task(queue=queue_name, attempts=3, backoff=HOUR, timeout=HOUR)
+        async def carry() -> None: ...
+
+        async with app, app.worker():
+            await app.queue(queue_name).obliterate()
+        assert [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING] == [
+            "schedule 'app/beat/every 3600000': its jobs do not have unique_by, expires_in, if_exists of task 'beat', "
+            "which only enqueued jobs have"
+        ]
+
+    async def test_an_error_that_ends_the_storing_of_schedules_behind_the_start_is_logged(
+        self, proxy: Proxy, queue_name: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("pychasqui._tasks.crew_plan.RECONCILE_AGAIN_S", 0.05)
+        app = App(proxy.url, defaults={"timeout_s": 0.5})
+
+        @app.every(HOUR, data={"text": "x" * 2_000_000})
+        @app.task(queue=queue_name)
+        async def beat(text: str) -> None: ...
+
+        proxy.refuse()
+        running = asyncio.create_task(app.worker().run())
+        await eventually(lambda: "the schedules cannot be stored, the next attempt" in caplog.text)
+        proxy.admit()
+        await eventually(lambda: "nothing tries again before the next start" in caplog.text)
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        (record,) = [one for one in caplog.records if one.levelno == logging.ERROR]
+        assert record.exc_info is not None
+        assert record.exc_info[0] is PayloadTooLarge
 
     async def test_wrong_schedules_are_refused(self, queue_name: str) -> None:
         app = App("redis://no-server.invalid")

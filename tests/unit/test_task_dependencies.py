@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pychasqui import App, Depends
+from pychasqui import App, Depends, InvalidArgument
 from pychasqui._tasks.injection import InjectionPlan
 from pychasqui.testing import inline
 
@@ -123,3 +123,53 @@ async def test_a_dependency_that_fails_behind_the_run_fails_it(
         with pytest.raises((OSError, RuntimeError), match=text):
             await jobs.run()
         assert len(jobs.dead) == 1
+
+
+async def test_two_parameters_share_a_bound_method_as_their_provider() -> None:
+    class Pool:
+        async def session(self) -> AsyncIterator[str]:
+            said.append("open")
+            yield "session"
+
+    app, pool = App("redis://no-server.invalid"), Pool()
+
+    async def orders(session: str = Depends(pool.session)) -> str:
+        return f"orders of {session}"
+
+    @app.task
+    async def work(orders: str = Depends(orders), session: str = Depends(pool.session)) -> str:
+        return f"{orders}, {session}"
+
+    with inline(app) as jobs:
+        handle = await work.enqueue()
+        await jobs.run()
+        assert (await handle.result(), said) == ("orders of session, session", ["open"])
+
+
+def test_a_provider_that_needs_itself_is_refused() -> None:
+    def first(value: int = 0) -> int:
+        return value
+
+    def second(value: int = Depends(first)) -> int:
+        return value
+
+    first.__defaults__ = (Depends(second),)
+
+    async def work(value: int = Depends(second)) -> None: ...
+
+    with pytest.raises(InvalidArgument, match="task work: second depends on itself"):
+        InjectionPlan("task work", work, {})
+
+
+def test_a_provider_without_a_hash_is_refused_with_the_reason() -> None:
+    class Provider:
+        def __eq__(self, other: object) -> bool:
+            return True
+
+        def __call__(self) -> int:
+            return 1
+
+    async def work(value: int = Depends(Provider())) -> None: ...
+
+    with pytest.raises(InvalidArgument, match="task work: the provider of class Provider is not hashable: give"):
+        InjectionPlan("task work", work, {})

@@ -67,6 +67,8 @@ class CrewPlan:
         names = self._choose_queue_names(parts)
         for schedule in parts.schedules:
             schedule.make_data()  # raises here, and not in the background
+            if schedule.definition.queue in names:
+                schedule.warn_of_options_without_effect()
         thread_calls = ThreadCalls(self._threads)
         again = (
             None
@@ -99,9 +101,12 @@ class CrewPlan:
     async def _retry_reconciling_schedules(self, parts: AppParts, names: list[str]) -> None:
         """Workers wait for Redis when they start, and so do the schedules."""
         is_done = False
-        while not is_done:
-            await asyncio.sleep(RECONCILE_AGAIN_S)
-            is_done = await self._try_reconcile_schedules(parts, names)
+        try:
+            while not is_done:
+                await asyncio.sleep(RECONCILE_AGAIN_S)
+                is_done = await self._try_reconcile_schedules(parts, names)
+        except Exception:  # without Redis trouble before, the start would have raised it
+            log.exception("the schedules cannot be stored, and nothing tries again before the next start")
 
     def _choose_queue_names(self, parts: AppParts) -> list[str]:
         known = sorted({*(definition.queue for definition in parts.definitions), *self._options.by_queue})

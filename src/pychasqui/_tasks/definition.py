@@ -9,15 +9,14 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
-import msgspec
-
 from .._core.cached_property import cached_property
 from .._core.checks import check_and_encode_job_name, check_queue_name
 from ..errors import InvalidArgument, InvalidData, InvalidType
 from .pydantic_types import DataMismatchError
 from .send_options import check_task_options, make_add_options
 from .signature import Arguments, Parameters, Signature, read_parameters
-from .wire_values import SCALARS, convert_to_type, to_wire_values
+from .unique_ids import write_value_for_id
+from .wire_values import SCALARS, convert_to_type
 
 LONGEST_PLAIN_ID = 200
 DEFAULT_QUEUE = "default"
@@ -80,14 +79,14 @@ class TaskDefinition:
 
     # Sending --------------------------------------------------------------------------------------------------------
 
-    def make_job_id_from_unique_by(self, data: Mapping[str, Any]) -> str:
-        """The job id of unique_by: charge(order_id=17); hashed if it is long."""
+    def make_job_id_from_unique_by(self, given: Mapping[str, Any]) -> str:
+        """The job id of unique_by: charge(order_id=17); hashed if it is long. `given` has the arguments by name."""
         defaults = {one.name: one.default for one in self.parameters.all if one.default is not one.empty}
-        values = {name: data[name] if name in data else to_wire_values(defaults[name]) for name in self.unique_by}
-        try:
-            shown = ", ".join(f"{name}={msgspec.json.encode(value).decode()}" for name, value in values.items())
-        except (TypeError, UnicodeDecodeError):
-            shown = repr(values)
+        annotations = self.signature.annotations
+        shown = ", ".join(
+            f"{name}={write_value_for_id(given[name] if name in given else defaults[name], annotations[name])}"
+            for name in self.unique_by
+        )
         job_id = f"{self.name}({shown})"
         if len(job_id) <= LONGEST_PLAIN_ID and job_id.isprintable():
             return job_id

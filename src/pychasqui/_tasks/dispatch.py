@@ -26,7 +26,7 @@ log = logging.getLogger("chasqui.tasks")
 
 
 class RunsFunctions(Protocol):
-    """Runs plain functions: in threads, or in a test where it is."""
+    """Runs plain functions: in threads, or in a test where it is. What they return is awaited if it is awaitable."""
 
     async def run_to_end_once_begun(self, function: Callable[[], Any]) -> Any: ...
 

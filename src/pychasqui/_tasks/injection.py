@@ -37,7 +37,7 @@ class InjectionPlan:
         self._label = label
         self._constants = constants
         self._provisions: list[PlannedProvider] = []
-        self._seen: list[Provider] = []
+        self._being_planned: list[Provider] = []
         self._wanted = self._find_providers_and_add_to_plan(function, is_task=True)
         # by parameter, for each job the same: values of the lifespan
         self.constants = {name: constants[one] for name, one in self._wanted.items() if one in constants}
@@ -60,12 +60,21 @@ class InjectionPlan:
         return needs
 
     def _add_provider_to_plan(self, provider: Provider) -> None:
-        if provider in self._constants or any(known.provider is provider for known in self._provisions):
+        try:
+            hash(provider)
+        except TypeError:
+            raise InvalidArgument(
+                f"{self._label}: the provider of class {type(provider).__name__} is not hashable: give the class a "
+                "__hash__, or let Depends() have a function"
+            ) from None
+        if provider in self._constants or provider in [known.provider for known in self._provisions]:
             return
-        if provider in self._seen:
+        if provider in self._being_planned:
             raise InvalidArgument(f"{self._label}: {getattr(provider, '__name__', provider)} depends on itself")
-        self._seen.append(provider)
-        self._provisions.append(PlannedProvider(provider, self._find_providers_and_add_to_plan(provider)))
+        self._being_planned.append(provider)
+        needs = self._find_providers_and_add_to_plan(provider)
+        self._being_planned.pop()
+        self._provisions.append(PlannedProvider(provider, needs))
 
     def _make_single_generator_plan(self) -> SingleGeneratorPlan | None:
         if len(self._provisions) != 1 or len(self._wanted) != len(self.constants) + 1:

@@ -23,6 +23,7 @@ from .signature import check_argument_names
 log = logging.getLogger("chasqui.app")
 
 MAX_SCHEDULES = 10_000
+OPTIONS_WITHOUT_EFFECT = ("expires_in", "unique_for", "if_exists")  # a stored repeatable has no place for them
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,24 @@ class Schedule:
             return self.definition.signature.pack_arguments_by_name(self.given)
         except InvalidArgument as error:
             raise InvalidArgument(f"the schedule {self.key!r}: {error}") from None
+
+    def make_retry_options(self) -> dict[str, Any]:
+        """The attempts and the backoff of its jobs, as Queue.add takes them; None where the task has none."""
+        options = make_add_options_for_call(self.definition, {})
+        return {name: options.get(name) for name in ("attempts", "backoff")}
+
+    def warn_of_options_without_effect(self) -> None:
+        """Logs which options of the task the jobs of this schedule do not have."""
+        without_effect = [name for name in OPTIONS_WITHOUT_EFFECT if name in self.definition.options]
+        if self.definition.unique_by:
+            without_effect.insert(0, "unique_by")
+        if without_effect:
+            log.warning(
+                "schedule %r: its jobs do not have %s of task %r, which only enqueued jobs have",
+                self.key,
+                ", ".join(without_effect),
+                self.definition.name,
+            )
 
     def check_argument_names(self) -> None:
         """Refuses data that names no parameter, or leaves one out. Its types are known when a worker starts."""
@@ -67,8 +86,7 @@ async def reconcile_schedules(queue: Queue, app_name: str, schedules: Iterable[S
         await queue.repeatables.remove(key)
         log.info("schedule %r of queue %s is declared no longer, and removed", key, queue.name)
     for key, schedule in wanted.items():
-        data, options = schedule.make_data(), make_add_options_for_call(schedule.definition, {})
-        retry: dict[str, Any] = {name: options.get(name) for name in ("attempts", "backoff")}
+        data, retry = schedule.make_data(), schedule.make_retry_options()
         stored = await queue.repeatables.get(key) if key in there else None
         if stored is not None and _is_stored_as_declared(stored, schedule, data, retry):
             continue

@@ -100,7 +100,7 @@ class Signature:
         self.names = frozenset(one.name for one in parameters.all)
         hints = _read_type_hints(task_name, function)
         self.returns: Any = hints.get("return", Any)  # NoneType: nothing
-        annotations = {one.name: hints.get(one.name, Any) for one in parameters.all}
+        self.annotations = annotations = {one.name: hints.get(one.name, Any) for one in parameters.all}
         survey = AnnotationSurvey(annotations)
         self.read: Callable[[Any], Arguments]
         self.read_values: Callable[[Any], tuple[Any, ...]] | None = None  # if all can be passed by position
@@ -136,6 +136,10 @@ class Signature:
         except (DataMismatchError, msgspec.ValidationError) as error:
             raise self._make_invalid_argument_error(error) from None
         return data
+
+    def name_arguments(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments of a call that pack_arguments() accepts, by name and as they are given."""
+        return {**dict(zip(self._positional, args, strict=False)), **kwargs}
 
     def _make_invalid_argument_error(self, error: DataMismatchError | msgspec.ValidationError) -> InvalidArgument:
         misfit = error.misfit if isinstance(error, DataMismatchError) else read_msgspec_error(error)

@@ -1,7 +1,7 @@
 """Runs tasks that are plain functions in threads, and outlives a cancellation until the function has ended.
 
 A thread cannot be stopped. If a closing worker's cancellation ended the call, the job would be handed back while its
-function still runs, and run twice at the same time.
+function still runs, and run twice at the same time. If the function returns an awaitable, the event loop awaits it.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from typing import Any
 
 from .._worker.threads import Threads
 from ..errors import Closed
+from .unfinished_results import drop_awaitable, is_awaitable_result
+from .wire_values import SCALARS
 
 CLOSED = "the threads for plain functions are closed"
 
@@ -46,7 +48,14 @@ class ThreadCalls:
                 raise call.error
             finally:
                 del call  # otherwise the error would be part of a reference cycle
-        return call.result
+        result = call.result
+        if type(result) in SCALARS or not is_awaitable_result(result):
+            return result
+        if call.was_cancelled_while_running:
+            drop_awaitable(result)
+            raise asyncio.CancelledError
+        call.take_over_context_variables()
+        return await result
 
     def close_without_waiting(self) -> None:
         """Starts nothing more: calls that wait for a thread raise Closed. Functions that run go on."""
@@ -87,6 +96,7 @@ class _ThreadCall:
         self.loop = loop
         self.result: Any = None
         self.error: BaseException | None = None
+        self.was_cancelled_while_running = False
         self._function = function
         self._context = copy_context()
         self._lock = threading.Lock()
@@ -121,7 +131,14 @@ class _ThreadCall:
                     self._is_cancelled = not self._is_begun
                 if self._is_cancelled:
                     raise
+                self.was_cancelled_while_running = True
                 self._waiter = self.loop.create_future()
+
+    def take_over_context_variables(self) -> None:
+        """Sets in the caller's context what the function has set in its own."""
+        for variable, value in self._context.items():
+            if variable.get(self) is not value:
+                variable.set(value)
 
     def wake_caller(self) -> None:
         self._is_delivered = True

@@ -10,7 +10,7 @@ import ipaddress
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import PurePath
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 from msgspec import inspect as types
@@ -31,9 +31,12 @@ _BYTES = (bytes, bytearray, memoryview)  # without it msgspec takes text for bas
 _convert = msgspec.convert
 
 
-def to_wire_values(value: Any) -> Any:
-    """Returns the value made of str, bytes, int, float, bool, None, list and dict; raises TypeError if it cannot."""
-    return msgspec.to_builtins(value, enc_hook=_encode_special_type, builtin_types=_BYTES)
+def to_wire_values(value: Any, *, order: Literal["deterministic"] | None = None) -> Any:
+    """Returns the value made of str, bytes, int, float, bool, None, list and dict; raises TypeError if it cannot.
+
+    order   "deterministic" sorts sets and maps; raises TypeError if their values have no order
+    """
+    return msgspec.to_builtins(value, enc_hook=_encode_special_type, builtin_types=_BYTES, order=order)
 
 
 def _encode_special_type(value: Any) -> Any:

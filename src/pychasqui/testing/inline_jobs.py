@@ -22,6 +22,7 @@ from .._tasks.definition import TaskDefinition
 from .._tasks.dispatch import Dispatcher
 from .._tasks.lifespan import open_app_runtime
 from .._tasks.schedules import Schedule
+from .._tasks.unfinished_results import is_awaitable_result
 from .._wire.msgpack import decode_data, encode_data
 from ..app import App
 from ..errors import InvalidType, JobCancelled, JobExpired, RetryLater, Snooze
@@ -131,7 +132,8 @@ class InlineJobs:
         at_ms, schedule = min(due, key=lambda pair: pair[0])
         self._recorder.advance_to(at_ms)
         self._next_fires[schedule.key] = next_fire(schedule.pattern, at_ms)
-        await self._app.queue(schedule.definition.queue).add(schedule.definition.name, schedule.make_data())
+        queue, retry = self._app.queue(schedule.definition.queue), schedule.make_retry_options()
+        await queue.add(schedule.definition.name, schedule.make_data(), **retry)
         return True
 
     async def _run_job_and_return_error(self, dispatcher: Dispatcher, job: RecordedJob) -> BaseException | None:
@@ -199,7 +201,8 @@ class _DirectCalls:
     """Plain functions run in the thread of the test, where its fixtures are."""
 
     async def run_to_end_once_begun(self, function: Callable[[], Any]) -> Any:
-        return function()
+        result = function()
+        return await result if is_awaitable_result(result) else result
 
 
 def _make_expired_error(job: RecordedJob) -> JobExpired:

@@ -20,6 +20,7 @@ from django.utils import timezone
 
 from ..._core import ids
 from ..._core.cached_property import cached_property
+from ..._core.options import JobOptions
 from ..._tasks.send_options import make_add_options
 from ...app import App
 from ...errors import InvalidArgument, InvalidType
@@ -90,25 +91,34 @@ class ChasquiBackend(BaseTaskBackend):
     # Enqueuing ------------------------------------------------------------------------------------------------------
 
     def enqueue(self, task: Any, args: Any, kwargs: Any) -> Any:
-        """Adds a job, at once or when the transaction of the database `on_commit` is committed."""
+        """Adds a job, at once or when the transaction of the database `on_commit` is committed.
+
+        What cannot be sent is refused here: an error after the commit could not roll the transaction back.
+        """
         self.validate_task(task)
         job_id = ids.new_id()
         result = make_unstarted_result(task, make_result_id(task.queue_name, job_id), args, kwargs)
-        send = partial(self._add_job_and_signal_enqueued, result, job_id)
+        data, options = self._make_data_and_options(result)
+        send = partial(self._add_job_and_signal_enqueued, result, job_id, data, options)
         if self.chasqui_options.on_commit is None:
             send()
         else:
+            self.chasqui_options.make_encoder(task.queue_name).encode(task.module_path, data, job_id, options)
             transaction.on_commit(send, using=self.chasqui_options.on_commit)
         return result
 
-    def _add_job_and_signal_enqueued(self, result: Any, job_id: str) -> None:
+    def _make_data_and_options(self, result: Any) -> tuple[dict[str, Any], JobOptions]:
         task, retry = result.task, self._find_retry_options(result.task)
         data = {"args": result.args, "kwargs": result.kwargs}
         if "attempts" in retry:
             data["attempts"] = retry["attempts"]  # a handler does not see the job's own number
-        options = make_add_options(retry) | (
-            {} if task.run_after is None else {"delay_ms": _make_aware(task.run_after)}
-        )
+        options: Any = make_add_options(retry)
+        if task.run_after is not None:
+            options["delay_ms"] = _make_aware(task.run_after)
+        return data, options
+
+    def _add_job_and_signal_enqueued(self, result: Any, job_id: str, data: dict[str, Any], options: JobOptions) -> None:
+        task = result.task
         self._call_queue(
             f"{task.name}.enqueue",
             f"await {task.name}.aenqueue(...)",

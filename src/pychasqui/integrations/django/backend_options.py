@@ -8,6 +8,8 @@ from datetime import timedelta
 from typing import Any
 
 from ..._core.checks import check_int, check_queue_name
+from ..._producer.config import QueueConfig
+from ..._producer.encoder import Encoder
 from ..._tasks.send_options import check_send_options
 from ...app import THREADS, App
 from ...errors import InvalidArgument, InvalidType
@@ -48,6 +50,13 @@ class BackendOptions:
             for name in ("attempts", "backoff")
         }
         return check_send_options(f"task {path!r}", found)
+
+    def make_encoder(self, queue_name: str) -> Encoder:
+        """Encodes as the Queue of this name does: it refuses the same data and delays."""
+        own = {**self.defaults, **self.queues.get(queue_name, {})}
+        bounds = {name: own[name] for name in ("max_payload_bytes", "max_delay_secs") if name in own}
+        config = QueueConfig(queue_name, **bounds)
+        return Encoder(config.max_payload_bytes, 1000 * config.max_delay_secs)
 
     def make_app(self) -> App:
         queues, defaults = dict(self.queues), {**self.defaults}
