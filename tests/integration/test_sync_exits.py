@@ -188,3 +188,76 @@ LATE_SIGNAL = (
 def test_a_signal_at_the_end_of_a_call_does_not_disturb_the_exit() -> None:
     ended = subprocess.run([sys.executable, "-c", LATE_SIGNAL], capture_output=True, text=True, timeout=40)
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "interrupted\n", "")
+
+
+INSIDE_THE_LOCK = """
+import os, signal, sys
+from pychasqui._tasks import portal as module
+
+class Holder:
+    async def close(self): ...
+
+async def answer():
+    return 7
+
+def handle(*_):
+    if sys.argv[1] == "call":
+        seen.append(module.portal.call(answer, Holder()))
+        return
+    child = os.fork()
+    if not child:
+        os._exit(module.portal.call(answer, Holder()))
+    seen.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+
+def make_loop(*arguments):
+    module.PortalLoop = loop_type
+    signal.raise_signal(signal.SIGPROF)  # which is not deferred; the portal's lock is held
+    return loop_type(*arguments)
+
+seen, loop_type, module.PortalLoop = [], module.PortalLoop, make_loop
+signal.signal(signal.SIGPROF, handle)
+print(module.portal.call(answer, Holder()), seen, module.portal.call(answer, Holder()))
+"""
+
+
+@pytest.mark.parametrize("deed", ("call", "fork"))
+def test_a_handler_of_a_signal_that_is_not_deferred_may_call_and_fork_at_any_time(deed: str) -> None:
+    command = [sys.executable, "-c", INSIDE_THE_LOCK, deed]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=40)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "7 [7] 7\n", "")
+
+
+FORK_BESIDE_A_CALL = """
+import asyncio, os, signal, threading
+from pychasqui._tasks.portal import portal
+
+class Holder:
+    async def close(self): ...
+
+def fork():
+    child = os.fork()
+    if not child:
+        code = 1
+        try:
+            signal.raise_signal(signal.SIGINT)
+        except KeyboardInterrupt:
+            code = 0
+        os._exit(code)
+    codes.append(os.waitpid(child, 0)[1])
+
+async def wait_for_fork():
+    thread = threading.Thread(target=fork)
+    thread.start()
+    while thread.is_alive():
+        await asyncio.sleep(0.01)
+
+codes = []
+portal.call(wait_for_fork, Holder())
+print(codes)
+"""
+
+
+def test_a_child_that_is_forked_during_a_call_of_the_main_thread_hears_signals() -> None:
+    command = [sys.executable, "-W", "ignore", "-c", FORK_BESIDE_A_CALL]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=40)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "[0]\n", "")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
 import threading
+import time
 
 import pytest
 
@@ -40,6 +42,30 @@ def test_a_thread_that_comes_after_the_wake_up_does_not_wait() -> None:
     late.start()
     late.join(10)
     assert not late.is_alive()
+
+
+def test_a_signal_to_a_thread_that_waits_does_not_end_its_wait() -> None:
+    group, ended, begun = WaitGroup(), list[bool](), threading.Event()
+    join_times(group, 1)
+
+    def wait() -> None:
+        begun.set()
+        group.wait()
+        ended.append(group.is_awake)
+
+    before = signal.signal(signal.SIGUSR1, lambda *_: None)
+    try:
+        thread = threading.Thread(target=wait, daemon=True)
+        thread.start()
+        begun.wait(10)
+        for _ in range(5):
+            time.sleep(0.01)
+            signal.pthread_kill(thread.ident or 0, signal.SIGUSR1)
+        group.wake_all()
+        thread.join(10)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert ended == [True]
 
 
 def test_a_group_is_not_used_again_after_a_thread_left_without_its_wake_up() -> None:

@@ -2,6 +2,9 @@
 
 Python runs a handler between any two steps of the main thread. One that raises, as Ctrl-C does, would end whatever the
 loop does right then: the call of another thread, or the reading of a reply.
+
+Handlers are replaced and restored one by one, and one of the user's may run and raise in between. So what replaces them
+is one function, which defers a signal only while a DeferredSignals is active, and runs the user's handler otherwise.
 """
 
 from __future__ import annotations
@@ -14,28 +17,38 @@ from _signal import set_wakeup_fd
 from _signal import signal as set_handler
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
-NAMES = ("SIGINT", "SIGTERM", "SIGALRM", "SIGHUP", "SIGQUIT", "SIGABRT", "SIGUSR1", "SIGUSR2")  # whose handlers raise
+NAMES = (  # not SIGPROF: its handlers are of profilers, which look at what runs; nor real-time signals, which are many
+    *("SIGINT", "SIGTERM", "SIGALRM", "SIGHUP", "SIGQUIT", "SIGABRT", "SIGUSR1", "SIGUSR2", "SIGVTALRM", "SIGXCPU"),
+    *("SIGCHLD", "SIGCONT", "SIGIO", "SIGPIPE", "SIGTSTP", "SIGURG", "SIGWINCH"),
+)
 SIGNALS = tuple(int(getattr(signal, name)) for name in NAMES if hasattr(signal, name))
+
+_handlers: dict[int, Any] = {}  # the user's, by signal; they stay here when they are restored
 
 
 class DeferredSignals:
     """For the main thread: no other runs handlers.
 
-    `arrived` has the signals that wait for run_arrived_handlers(); `on_arrival` is called at each.
+    `arrived` has the signals that wait for run_arrived_handlers(), each once; `on_arrival` is called at each.
     """
 
-    __slots__ = ("_fd_before", "_on_arrival", "_replaced", "arrived")
+    __slots__ = ("_fd_before", "_on_arrival", "arrived")
+    _active: ClassVar[DeferredSignals | None] = None
 
     def __init__(self, on_arrival: Callable[[], None]) -> None:
         self._on_arrival = on_arrival
-        self._replaced: list[tuple[int, Any]] = []
         self._fd_before: int | None = None
         self.arrived: list[int] = []
 
     def __enter__(self) -> Self:
-        self._replace_handlers()
+        try:
+            _replace_handlers()
+        except BaseException:
+            _restore_handlers()
+            raise
+        DeferredSignals._active = self
         return self
 
     def __exit__(
@@ -43,37 +56,90 @@ class DeferredSignals:
     ) -> None:
         if self._fd_before is not None:
             set_wakeup_fd(self._fd_before)
-        self._restore_handlers()
-        while self.arrived:
-            signal.raise_signal(self.arrived.pop(0))
+        self._restore_and_run_handlers()
 
     def write_signals_to(self, fd: int) -> None:
         """Has a byte written there at each signal: the system may pass it to a thread that runs no handlers."""
         self._fd_before = set_wakeup_fd(fd, warn_on_full_buffer=False)
 
     def run_arrived_handlers(self) -> None:
-        """Runs the handlers of the signals that have arrived. What they raise is raised here."""
+        """Runs the handlers of all signals that have arrived. What the last of them raises is raised here."""
         fd = None if self._fd_before is None else set_wakeup_fd(self._fd_before)
-        self._restore_handlers()
+        try:
+            self._restore_and_run_handlers()
+        finally:
+            DeferredSignals._active = self
+            try:
+                _replace_handlers()
+            finally:
+                if fd is not None:
+                    self.write_signals_to(fd)
+
+    def _restore_and_run_handlers(self) -> None:
+        try:
+            _restore_handlers()  # while signals are deferred: none raises before it has begun
+            DeferredSignals._active = None
+            self._raise_arrived_signals()
+        finally:
+            DeferredSignals._active = None
+            if self.arrived:
+                self._raise_arrived_signals()
+
+    def _raise_arrived_signals(self) -> None:
         try:
             while self.arrived:
-                signal.raise_signal(self.arrived.pop(0))
+                number = self.arrived[0]
+                del self.arrived[0]  # no handler runs between this and the next call
+                signal.raise_signal(number)
         finally:
-            self._replace_handlers()
-            if fd is not None:
-                self.write_signals_to(fd)
+            if self.arrived:
+                self._raise_arrived_signals()
 
-    def _replace_handlers(self) -> None:
+    def _defer_signal(self, number: int) -> None:
+        if number not in self.arrived:
+            self.arrived.append(number)
+        self._on_arrival()
+
+    @classmethod
+    def end_in_fork_child(cls) -> None:
+        """In the child of a fork, where no call goes on: restores what the parent will restore."""
+        active, cls._active = cls._active, None
+        if active is not None:
+            active.arrived.clear()
+            if active._fd_before is not None:
+                set_wakeup_fd(active._fd_before)
+        _restore_handlers()
+
+
+def _defer_or_handle_signal(number: int, frame: object) -> None:
+    if (active := DeferredSignals._active) is not None:
+        active._defer_signal(number)
+    else:
+        _handlers[number](number, frame)
+
+
+def _replace_handlers() -> None:
+    """Replaces all handlers, also if one of them runs and raises meanwhile; raises that then."""
+    try:
         for number in SIGNALS:
             handler = get_handler(number)
-            if callable(handler):
-                self._replaced.append((number, handler))
-                set_handler(number, self._defer_signal)
+            if callable(handler) and handler is not _defer_or_handle_signal:
+                _handlers[number] = handler
+                set_handler(number, _defer_or_handle_signal)
+    except BaseException:
+        _replace_handlers()
+        raise
 
-    def _restore_handlers(self) -> None:
-        while self._replaced:
-            set_handler(*self._replaced.pop())
 
-    def _defer_signal(self, number: int, frame: object) -> None:
-        self.arrived.append(number)
-        self._on_arrival()
+def _restore_handlers() -> None:
+    """Restores all handlers, also if one of them runs and raises meanwhile; raises that then.
+
+    A handler that was set meanwhile stays.
+    """
+    try:
+        for number, handler in _handlers.items():
+            if get_handler(number) is _defer_or_handle_signal:
+                set_handler(number, handler)
+    except BaseException:
+        _restore_handlers()
+        raise

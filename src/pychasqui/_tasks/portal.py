@@ -58,8 +58,9 @@ class Portal:
         self._is_exiting = False
 
     def _reset_state(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal handler that runs where it is held may fork
         self._loop: PortalLoop | None = None
+        self._callers: set[int] = set()  # the threads inside call()
         self._calls: dict[int, PortalCall] = {}  # that have not returned, by their threads
         self._runner: PortalCall | None = None  # the call whose thread runs the loop
         self._inbox: list[PortalCall] = []
@@ -75,15 +76,19 @@ class Portal:
     ) -> T:
         """`needs_task` is False if the coroutine does not ask for its Task, as asyncio.timeout() does."""
         thread_id = get_ident()
-        # A thread that is inside another call is in a signal handler of the user's.
-        if self._is_exiting or thread_id in self._calls:
+        # A thread that is inside another call is in a signal handler of the user's, or in a __del__.
+        if self._is_exiting or thread_id in self._callers:
             return _run_in_own_loop_and_close_holder(make_coroutine, holder)
-        call = PortalCall(make_coroutine, self._handle_ended_call, needs_task)
-        if thread_id == threading.main_thread().ident:
-            with DeferredSignals(partial(self._wake_caller_to_run_signal_handlers, call)) as signals:
-                self._run_loop_or_wait_until_ended(thread_id, call, holder, signals)
-        else:  # no handler runs here
-            self._run_loop_or_wait_until_ended(thread_id, call, holder, None)
+        try:
+            self._callers.add(thread_id)  # in here: a handler may raise right after it
+            call = PortalCall(make_coroutine, self._handle_ended_call, needs_task)
+            if thread_id == threading.main_thread().ident:
+                with DeferredSignals(partial(self._wake_caller_to_run_signal_handlers, call)) as signals:
+                    self._run_loop_or_wait_until_ended(thread_id, call, holder, signals)
+            else:  # no handler runs here
+                self._run_loop_or_wait_until_ended(thread_id, call, holder, None)
+        finally:
+            self._callers.discard(thread_id)
         result: T = call.get_result_or_raise()
         return result
 
@@ -279,13 +284,14 @@ class Portal:
 
     def lock_and_close_if_idle_before_fork(self) -> None:
         self._lock.acquire()
-        if not self._calls:
+        if not self._callers:
             self._close_holders_and_loop()
 
     def after_fork_in_parent(self) -> None:
         self._lock.release()
 
     def reset_without_closing_in_fork_child(self) -> None:
+        DeferredSignals.end_in_fork_child()
         if self._loop is not None:
             self._loop.abandon_in_child()
         self._left_behind += [self._loop, self._inbox, self._calls, self._holders]

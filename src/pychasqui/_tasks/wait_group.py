@@ -31,7 +31,7 @@ class WaitGroup:
         self._members += 1
 
     def wait(self) -> None:
-        os.eventfd_read(self._fd)
+        os.read(self._fd, 8)  # eventfd_read() raises InterruptedError when the system passes a signal to this thread
 
     def wake_all(self) -> None:
         """Wakes all that have joined, also those who do not wait yet. None may join after that."""
