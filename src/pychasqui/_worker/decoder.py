@@ -159,7 +159,7 @@ class Decoder:
         except (LookupError, TypeError, ValueError):
             self._on_rejected(job.entry_id, job.delivery_number, fields, "malformed", NO_PAYLOAD)
             return False
-        # The last await: if the lane is cancelled up to here it begins anew, and a job that is lost is not decoded yet.
+        # The last await: a lane that is cancelled up to here begins again, and a job that is lost is not decoded yet.
         is_expired = await self._is_expired(envelope.extras)
         job.id, job.name, job.data = (
             envelope.id,

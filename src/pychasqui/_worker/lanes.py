@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable
 from contextvars import copy_context
 from time import monotonic
 from types import CoroutineType
-from typing import Any
+from typing import Any, cast
 
 from .._core.clock import lease_clock
 from .._core.delivery import Delivery
@@ -183,10 +183,7 @@ class Lanes:
         inbox, running, handler, on_done = self._inbox, self._running, self._handler, self._on_done
         on_start, now, cancelling = self._on_start, monotonic(), get_current_task().cancelling
         begun: StartedJob | None = None
-        job: Any
-        run: Any
-        rest: Any
-        ending: Any
+        job = run = awaitable = rest = ending = cast("Any", None)
         while begun is not None or not self._is_stopping:
             # hot: 0.05 us; within a turn that is open there is no need to ask
             while begun is not None or (inbox and (now < self._turn_ends_at or self._try_begin_loop_turn(now))):
