@@ -135,3 +135,27 @@ async def test_expires_in_is_a_timedelta_longer_than_the_delay(queue: Queue) -> 
     for options, kind, text in wrong:
         with pytest.raises(kind, match=text):
             await queue.add("report", **options)
+
+
+@pytest.mark.parametrize("data", ({"x": 1}, [1, 2, 3, 4], None, "text"))
+async def test_a_cancellation_that_another_job_has_left_behind_costs_no_job_that_may_expire(
+    queue: Queue, make_worker: Callable[..., Worker], data: Any
+) -> None:
+    ran: list[tuple[str, Any]] = []
+
+    async def handle(job: Job) -> None:
+        if job.name != "filler":
+            ran.append((job.name, job.data))
+        if job.name == "careless":
+            task = asyncio.current_task()
+            assert task is not None
+            asyncio.get_running_loop().call_soon(task.cancel)  # while the next job waits for the server's time
+
+    await queue.add_bulk([{"name": "filler"}] * 500)  # so that the next two come in one read
+    await queue.add("careless")
+    await queue.add("report", data, expires_in=LATER)
+    async with make_worker(handle, concurrency=1) as worker:
+        await eventually(lambda: len(ran) == 2)
+        await worker.wait_until_idle()
+    assert ran == [("careless", None), ("report", data)]
+    assert await queue.dlq.page() == []

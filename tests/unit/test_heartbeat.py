@@ -382,6 +382,24 @@ class TestGroupGone:
             await eventually(lambda: lanes.renewals, every=0.001)
             assert (lanes.lost, len(redis.reports)) == ({b"1-0"}, 4)
 
+    async def test_a_lease_that_ends_during_a_report_begins_again_with_the_group_and_wakes_the_lanes(self) -> None:
+        redis, lanes = Redis(), FakeLanes()
+        redis.reports_wanted = 4
+        answer = redis.broker.answer_with["report_held_to_rebuild_group"]
+
+        def end_lease_and_answer(*report: Any) -> Any:
+            if not redis.reports:
+                mine.lease.renew(monotonic() - 1)
+            return answer(*report)
+
+        redis.broker.answer_with["report_held_to_rebuild_group"] = end_lease_and_answer
+        async with beating(redis, lanes, dict, every_s=0.05) as mine:
+            redis.has_group = False
+            await eventually(lambda: len(redis.reports) >= 3, every=0.001)
+            assert mine.lease.is_over
+            await eventually(lambda: lanes.renewals, every=0.001)
+            assert not mine.lease.is_over
+
     async def test_orphans_are_searched_for_when_the_group_is_back(self) -> None:
         """An entry handed back since the last report is pending for this worker, by that report."""
         redis = Redis()

@@ -464,6 +464,44 @@ async def test_a_cancellation_that_is_left_behind_costs_no_job_that_is_to_be_dec
     assert record.failed == []
 
 
+@pytest.mark.parametrize("awaits_before", (False, True))
+@pytest.mark.parametrize("raises", (False, True))
+async def test_a_cancellation_that_is_left_behind_costs_no_job_that_awaits(awaits_before: bool, raises: bool) -> None:
+    async def handler(job: Delivery) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        if job.data == 1:
+            if awaits_before:
+                await asyncio.sleep(0)
+            task.cancel()
+            if raises:
+                raise ValueError
+        else:
+            assert not task.cancelling()
+            async with asyncio.TaskGroup() as group:
+                group.create_task(asyncio.sleep(0))
+            await asyncio.sleep(0)
+
+    async with running(handler) as record:
+        record.lanes.put_and_wake([job(1), job(2), job(3)])
+        await eventually(lambda: len(record.done) + len(record.failed) == 3, every=0.001)
+    assert [number for number, _ in record.failed] == ([1] if raises else [])
+
+
+async def test_a_job_that_cancels_its_own_task_and_awaits_is_cancelled() -> None:
+    async def handler(job: Delivery) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        if job.data == 1:
+            task.cancel()
+        await asyncio.sleep(0)
+
+    async with running(handler) as record:
+        record.lanes.put_and_wake([job(1), job(2)])
+        await eventually(lambda: record.done == [2], every=0.001)
+    assert [(number, type(error)) for number, error in record.failed] == [(1, asyncio.CancelledError)]
+
+
 class Thing:
     pass
 
@@ -771,6 +809,21 @@ class TestLateDecoding:
             lanes.lanes.put_and_wake([job(8)])
             await eventually(lambda: lanes.done == [8], every=0.001)
             assert lanes.holdings.held_delivery_numbers() == {}
+            assert lanes.shared.may_have_orphans.is_set, "it may have come back while it was held here"
+
+    async def test_a_job_that_was_lost_and_could_not_be_decoded_starts_when_it_comes_back(self) -> None:
+        async with running(succeed) as lanes:
+            lanes.decoding.clear()
+            bad = self.undecoded(7)
+            bad.data = 0
+            lanes.lanes.put_and_wake([bad])
+            await eventually(lambda: lanes.lanes.waiting == 0, every=0.001)
+            assert lanes.lanes.drop_lost_unstarted_jobs({b"7-0"})
+            lanes.decoding.set()
+            lanes.lanes.put_and_wake([job(8)])
+            await eventually(lambda: lanes.done == [8], every=0.001)
+            lanes.lanes.put_and_wake([self.undecoded(7)])
+            await eventually(lambda: lanes.done == [8, 7], every=0.001)
 
     async def test_a_job_whose_lease_is_over_by_then_waits_until_the_renewal(self) -> None:
         async with running(succeed) as lanes:

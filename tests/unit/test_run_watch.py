@@ -231,6 +231,23 @@ async def test_a_run_that_is_given_more_time_has_it() -> None:
         assert one.ended_at - one.started_at >= 0.15
 
 
+@pytest.mark.parametrize("timeouts", (RunTimeouts(), RunTimeouts(3600.0)))
+async def test_extensions_of_runs_that_have_ended_are_not_kept(
+    timeouts: RunTimeouts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MAX_CHECK_INTERVAL_S", 0.01)
+    ended = 0
+
+    async def handler(delivery: Delivery) -> None:
+        nonlocal ended
+        bench.stops.extend_timeout(delivery.entry_id, 5.0)
+        ended += 1
+
+    async with watching(handler, timeouts=timeouts) as bench:
+        bench.put_and_wake(*(job(number) for number in range(20)))
+        await eventually(lambda: ended == 20 and not bench.stops._extensions)
+
+
 async def test_a_watch_without_a_timeout_has_no_timer() -> None:
     async with watching(sleep_long) as bench:
         bench.put_and_wake(job(1))

@@ -270,6 +270,17 @@ class TestTheInbox:
         await bench.lanes.wait_until_all_ran()
         assert ran == [1, 3]
 
+    async def test_a_large_job_that_was_lost_is_looked_for_once_it_is_not_held_here(self, make: MakeBench) -> None:
+        bench = make(lambda number: number, 1)
+        bench.lanes.put_and_wake([job(2, is_decoded=False)])
+        await eventually(bench.shared.holdings.running_jobs, every=0.0)
+        assert bench.lanes.drop_lost_unstarted_jobs({b"2-0"})
+        assert await bench.run() == {}
+        assert bench.shared.holdings.held_delivery_numbers() == {}
+        assert bench.shared.may_have_orphans.is_set, "it may have come back while it was held here"
+        bench.lanes.put_and_wake([job(2, is_decoded=False)])
+        assert await bench.run() == {2: 2}
+
     async def test_a_job_does_not_start_while_the_lease_is_over(self, make: MakeBench) -> None:
         shared = make_shared(2, lease_until=0.0)
         bench = make(lambda number: number, 2, shared=shared)

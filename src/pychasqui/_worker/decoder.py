@@ -159,6 +159,8 @@ class Decoder:
         except (LookupError, TypeError, ValueError):
             self._on_rejected(job.entry_id, job.delivery_number, fields, "malformed", NO_PAYLOAD)
             return False
+        # The last await: a lane that is cancelled up to here begins again, and a job that is lost is not decoded yet.
+        is_expired = await self._is_expired(envelope.extras)
         job.id, job.name, job.data = (
             envelope.id,
             self._names.get(raw_name) or self._decode_and_cache_name(raw_name),
@@ -170,7 +172,9 @@ class Decoder:
         if self._bury_if_exhausted(job):
             return False
         self._apply_own_timeout(job)
-        return not await self._bury_if_expired(job) and not self._finish_if_cancelled(job)
+        if is_expired:
+            self._on_expired(job)
+        return not is_expired and not self._finish_if_cancelled(job)
 
     def _finish_if_cancelled(self, job: Delivery) -> bool:
         cancellations = self._stops.cancellations
@@ -179,12 +183,9 @@ class Decoder:
         self._on_cancelled(job)
         return True
 
-    async def _bury_if_expired(self, job: Delivery) -> bool:
-        expires_ms = read_expiry_ms(job.extras) if job.extras else None
-        if expires_ms is None or await self._server_clock.estimate_now_ms() < expires_ms:
-            return False
-        self._on_expired(job)
-        return True
+    async def _is_expired(self, extras: bytes) -> bool:
+        expires_ms = read_expiry_ms(extras) if extras else None
+        return expires_ms is not None and await self._server_clock.estimate_now_ms() >= expires_ms
 
     def _bury_if_exhausted(self, job: Delivery) -> bool:
         if job.attempt < max_attempts_of(job, self._max_attempts):

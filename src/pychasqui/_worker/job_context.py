@@ -13,6 +13,8 @@ from contextvars import copy_context
 from types import CoroutineType, FrameType
 from typing import Any, NamedTuple, TypeVar
 
+from .task_ends import uncancel_current_task
+
 T = TypeVar("T")
 MAX_FRAMES = 50
 _FRAMES = ("cr_frame", "gi_frame", "ag_frame")
@@ -106,14 +108,7 @@ def _await_after_error(
         raise HandlerExit(own) from None
     finally:
         if not is_closed:
-            _uncancel_task()
-
-
-def _uncancel_task() -> None:
-    """Else the next job of this task would begin cancelled: asyncio.timeout() and TaskGroup count them."""
-    task = asyncio.current_task()
-    while task is not None and task.cancelling():
-        task.uncancel()
+            uncancel_current_task()
 
 
 def find_await_stack(task: asyncio.Task[Any]) -> list[FrameType]:

@@ -75,6 +75,8 @@ class JobStops:
         return None if timeout_s is None else timeout_s + self._extensions.get(job.entry_id, 0.0)
 
     def extend_timeout(self, entry_id: bytes, span_s: float) -> None:
+        if self.shortest_s == float("inf"):
+            return  # no run has a timeout, and without one nobody looks which runs have ended
         self._extensions[entry_id] = self._extensions.get(entry_id, 0.0) + span_s
 
     def is_asked_to_stop(self, entry_id: bytes) -> bool:

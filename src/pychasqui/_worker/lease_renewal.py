@@ -192,6 +192,8 @@ class LeaseRenewal:
         self._outage.end()
         if is_back:
             return 0.0
-        if not was_over:  # else nothing may start before its owner is known, which is when the group is back
+        # Else nothing may start before its owner is known, which is when the group is back. The report takes its time:
+        # if the lease has ended meanwhile, lanes may have stopped, and the renewal after a lapse wakes them.
+        if not was_over and not self._lease.is_over:
             self._lease.renew(sent_at + self._lease_ms / 1000)
         return REGROUP_S

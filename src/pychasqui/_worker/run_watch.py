@@ -4,8 +4,8 @@ A coroutine is cancelled, three times if it goes on; a thread cannot be stopped,
 `job.is_cancelled`. A handler that goes on all the same is named in the log. It keeps its lane and its lease: nothing
 counts as ended that still runs, so no job runs beside itself.
 
-The next look is when the first deadline is over, or after the shortest timeout: the deadline of a job that starts
-meanwhile is later than that. So no look is too late by more than MAX_LATENESS_S.
+The next look is when the first deadline is over, or after the shortest timeout, but at most a minute: the deadline of a
+job that starts meanwhile is later than that. So no look is too late by more than MAX_LATENESS_S.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ log = logging.getLogger("chasqui.worker")
 
 MAX_LATENESS_S = 0.05  # how much later than its timeout a run may be stopped
 MIN_CHECK_INTERVAL_S = 0.005
+MAX_CHECK_INTERVAL_S = 60.0  # then the extensions of runs that have ended are forgotten
 MAX_CANCELLATIONS = 3
 CANCELLATIONS_APART_S = 0.5
 MAX_FRAMES_SHOWN = 10
@@ -83,7 +84,10 @@ class RunWatch:
     def _check_earlier_for_shorter_timeout(self) -> None:
         """A timeout is known that is shorter than those before it."""
         if self._is_running and self._stops.shortest_s < float("inf"):
-            self._schedule_check_within(max(self._stops.shortest_s, MAX_LATENESS_S))
+            self._schedule_check_within(self._longest_pause_s())
+
+    def _longest_pause_s(self) -> float:
+        return min(max(self._stops.shortest_s, MAX_LATENESS_S), MAX_CHECK_INTERVAL_S)
 
     def _schedule_check_within(self, wait_s: float) -> None:
         loop = asyncio.get_running_loop()
@@ -102,7 +106,8 @@ class RunWatch:
                 soonest = min(soonest, self._stop_if_needed_and_choose_recheck_at(number, job, now))
         if soonest == float("inf") and not running and not self._holdings.inbox:
             self._stops.reset_shortest_timeout()
-        soonest = min(soonest, now + max(self._stops.shortest_s, MAX_LATENESS_S))
+        if self._stops.shortest_s < float("inf"):
+            soonest = min(soonest, now + self._longest_pause_s())
         if soonest < float("inf"):
             self._schedule_check_within(max(soonest - monotonic(), MIN_CHECK_INTERVAL_S))
 

@@ -1,4 +1,4 @@
-"""Cancels tasks and waits for their ends."""
+"""Cancels tasks and waits for their ends; takes back cancellations."""
 
 from __future__ import annotations
 
@@ -25,3 +25,16 @@ async def cancel_tasks(
     for wait in waits:
         wait.cancel()
     await asyncio.wait(waits)
+
+
+def get_current_task() -> asyncio.Task[Any]:
+    task = asyncio.current_task()
+    assert task is not None
+    return task
+
+
+def uncancel_current_task() -> None:
+    """Else the next job of this task would begin cancelled: asyncio.timeout() and TaskGroup count them."""
+    task = asyncio.current_task()
+    while task is not None and task.cancelling():
+        task.uncancel()

@@ -55,7 +55,7 @@ class ThreadLanes:
         self._room, self._lease, self._on_death = shared.room, shared.lease, shared.on_death
         self._handler, self._decode, self._is_abandoned = handler, decode, is_abandoned
         self._on_start, self._on_done, self._on_failed = on_start, on_done, on_failed
-        self._holdings = shared.holdings
+        self._holdings, self._may_have_orphans = shared.holdings, shared.may_have_orphans
         self._inbox, self._running = shared.holdings.inbox, shared.holdings.running
         self._ended, self._moving = shared.holdings.ended, shared.holdings.moving
         self._begun: deque[Delivery] = deque()  # of which on_start is not called yet
@@ -254,10 +254,7 @@ class ThreadLanes:
 
     async def _finish_decoding_and_decide_to_run(self, job: Delivery) -> bool:
         """Decodes a job that was put off; whether it is still ours, the lease holds, and it is to run."""
-        is_to_run = await self._decode(job)
-        if job.entry_id in self._lost_undecoded:
-            self._lost_undecoded.discard(job.entry_id)
-            return False
+        is_to_run = await self._decode(job) and job.entry_id not in self._lost_undecoded
         if is_to_run and self._lease.is_over:
             with self._moving:  # else it might come between the two steps in which a thread takes another job
                 self._inbox.appendleft(job)
@@ -305,6 +302,9 @@ class ThreadLanes:
                     self._on_failed(job, outcome.error)
                 elif outcome is not _DROPPED:
                     self._on_done(job, outcome)
+                elif job.entry_id in self._lost_undecoded:
+                    self._lost_undecoded.discard(job.entry_id)
+                    self._may_have_orphans.set()  # it may have come back, and was not taken in because it was here
             except Exception as defect:  # noqa: BLE001
                 self._on_death("lane", defect)
             ended.popleft()  # not before: the heartbeat's thread must see it in one place or the other

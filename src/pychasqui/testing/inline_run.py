@@ -21,6 +21,8 @@ class InlineRun:
         self.stops = JobStops(timeouts)
         self._job = job
         self._delivery = job.to_delivery()
+        if self._delivery.timeout_s:
+            self.stops.shorten_check_interval(self._delivery.timeout_s)
         self._task: asyncio.Task[Any] | None = None
 
     def progress(self, job_id: str, job_name: str, percent: int, extras: object) -> AlreadyAwaited:
