@@ -58,6 +58,11 @@ class Unsettled(Generic[T]):
         return bool(self.waiting or self.refused) and not self.wait_s
 
     @property
+    def is_after_failure(self) -> bool:
+        """Whether Redis has answered nothing since a batch has failed."""
+        return self._not_before > 0
+
+    @property
     def wait_s(self) -> float:
         """Seconds until an outcome can be sent; infinite if there is none."""
         if self.waiting:
