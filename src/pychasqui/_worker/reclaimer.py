@@ -116,7 +116,7 @@ class Reclaimer(Service):
             now_ms = await self._broker.read_server_time_ms()
             leases = await self._broker.read_ended_leases(self._group, now_ms)
             self._find_claimable_consumers(set(leases), leases, now_ms)
-        while self._claimable_consumers and (room := self._prefetch.room_for_claims()) > 0:
+        while self._claimable_consumers and not self._is_stopping and (room := self._prefetch.room_for_claims()) > 0:
             with self._intake.expecting_entries():
                 self._intake.put_claimed_entries(
                     await self.claim_entries_of_one_consumer(room, self._prefetch.byte_bounds())
