@@ -8,7 +8,6 @@ again. Each kind of outcome waits for itself: while Redis refuses one kind, the 
 from __future__ import annotations
 
 import asyncio
-import logging
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Awaitable, Callable
@@ -17,6 +16,7 @@ from itertools import accumulate
 from typing import Any, NamedTuple
 
 from .._core.delivery import Delivery
+from .._core.guarded_log import GuardedLogger
 from .._core.limits import (
     ACKS_AT_ONCE,
     ID_COST,
@@ -42,7 +42,7 @@ from .service import Service
 from .shared import Shared
 from .unsettled import Unsettled
 
-log = logging.getLogger("chasqui.worker")
+log = GuardedLogger("chasqui.worker")
 
 
 class OutcomeKind(NamedTuple):

@@ -7,8 +7,9 @@ from collections import Counter
 from collections.abc import Sequence
 
 from .._core.delivery import Delivery
+from .._core.guarded_log import GuardedLogger
 
-log = logging.getLogger("chasqui.worker")
+log = GuardedLogger("chasqui.worker")
 
 NAMES_SHOWN = 5
 

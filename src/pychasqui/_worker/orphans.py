@@ -6,9 +6,9 @@ shared flag `may_have_orphans` says that there may be some.
 
 from __future__ import annotations
 
-import logging
 from typing import NamedTuple
 
+from .._core.guarded_log import GuardedLogger
 from .._redis.broker import Broker
 from ..errors import RedisTrouble
 from .intake import Intake
@@ -16,7 +16,7 @@ from .prefetch import Prefetch
 from .release import Releaser
 from .shared import Shared
 
-log = logging.getLogger("chasqui.worker")
+log = GuardedLogger("chasqui.worker")
 
 ORPHANS_A_PAGE = 500
 

@@ -12,11 +12,11 @@ of its own has found that there are some.
 
 from __future__ import annotations
 
-import logging
 import random
 from collections.abc import Iterable, Mapping
 
 from .._core import clock
+from .._core.guarded_log import GuardedLogger
 from .._core.limits import RELEASED, SCAN_S
 from .._core.pauses import LONGEST_PAUSE_S
 from .._redis.broker import Broker
@@ -29,7 +29,7 @@ from .prefetch import Prefetch
 from .service import Service
 from .shared import Shared
 
-log = logging.getLogger("chasqui.worker")
+log = GuardedLogger("chasqui.worker")
 
 PAGE = 500
 CONSUMERS_WITHOUT_LEASE = b""  # stands for all consumers without a lease

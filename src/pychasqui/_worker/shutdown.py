@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from .._core.delivery import Delivery
+from .._core.guarded_log import GuardedLogger
 from ..errors import CommandTimeout, ConnectionLost, RedisTrouble
 from .drain_log import (
     describe_fate_of_coroutines,
@@ -22,7 +22,7 @@ from .release import release_jobs
 from .task_ends import CLEANUP_S
 from .wiring import Components
 
-log = logging.getLogger("chasqui.worker")
+log = GuardedLogger("chasqui.worker")
 
 SETTLE_S = 5.0  # how long a closing worker tries to settle what has ended while Redis is away
 CLOSING_S = 2.0  # how long each other step of the shutdown may take
