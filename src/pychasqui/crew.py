@@ -56,9 +56,13 @@ class Crew:
                 raise
 
     async def close(self) -> None:
-        """Closes all workers: they take on nothing more, and finish what runs. Safe to call twice."""
+        """Closes all workers: they take on nothing more, and finish what runs. Safe to call twice.
+
+        A task that closes its own crew does not wait for the end.
+        """
         self._stop_wanted.set()
-        if self._main is not None:
+        task = asyncio.current_task()
+        if self._main is not None and not any(worker._is_own_task(task) for worker in self._workers):
             await asyncio.wait({self._main})
 
     async def __aenter__(self) -> Self:

@@ -6,13 +6,13 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Coroutine
 from time import monotonic
 from typing import Any
 
 from ._core import checks
 from ._core.config import take_config_fields_as_arguments
+from ._core.guarded_log import GuardedLogger
 from ._core.run_timeouts import check_run_timeouts
 from ._http.server import HttpServer
 from ._http.worker_pages import WorkerPages, combine_user_and_served_sinks
@@ -26,7 +26,7 @@ from ._worker.startup import Startup
 from ._worker.wiring import Components, build_components
 from .settings import find_settings_not_given
 
-log = logging.getLogger("chasqui.worker")
+log = GuardedLogger("chasqui.worker")
 
 SECOND_SIGNAL_S = 0.2  # a signal that comes sooner is the first once more: `timeout` and terminals send it twice
 
@@ -189,8 +189,8 @@ class Worker(Lifecycle):
 
     def _on_death(self, title: str, error: BaseException) -> None:
         """A part has died, which only a defect can bring about: the worker dies with it and logs it."""
-        log.critical("the %s of worker %s has died, the worker stops", title, self.consumer_id, exc_info=error)
         self._stop_with_error(error)
+        log.critical("the %s of worker %s has died, the worker stops", title, self.consumer_id, exc_info=error)
 
     def _on_signal(self, signal_name: str) -> None:
         now = monotonic()

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from pychasqui import Crew, InvalidArgument, Worker
+from pychasqui import App, Crew, InvalidArgument, Worker
 from tests.support.waiting import eventually
 
 AWAY = "unix:///nowhere/at/all.sock"
@@ -58,6 +58,24 @@ async def test_the_error_of_a_later_worker_ends_a_crew_that_waits_for_redis() ->
 
     with pytest.raises(LookupError, match="broken"):
         await asyncio.wait_for(Crew(make_workers_and_reconcile_schedules).run(), 10)
+
+
+async def test_a_task_that_closes_its_own_crew_ends_first(redis_url: str, queue_name: str) -> None:
+    app = App(redis_url)
+    steps: list[str] = []
+
+    @app.task(queue=queue_name)
+    async def close_crew() -> None:
+        steps.append("begun")
+        await crew.close()
+        steps.append("ended")
+
+    async with app:
+        await close_crew.enqueue()
+        crew = app.worker()
+        await asyncio.wait_for(crew.run(), 10)
+        counts = await app.queue(queue_name).counts()
+    assert (steps, counts.waiting, counts.active) == (["begun", "ended"], 0, 0)
 
 
 class BrokenWorker(Worker):

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from pychasqui import Job, Queue, RetryPolicy, Worker, logs
+from tests.support.streams import Stream
 from tests.support.waiting import eventually
 
 
@@ -59,3 +60,40 @@ async def test_no_context_is_set_without_a_filter(
         await queue.add("mail")
         await eventually(lambda: seen)
     assert seen == [None]
+
+
+class BrokenHandler(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        raise ConnectionError("the log server is away")
+
+
+@pytest.mark.parametrize("is_async", (True, False))
+async def test_a_log_that_raises_costs_no_job_its_outcome_and_stops_no_worker(
+    redis_url: str, queue_name: str, monkeypatch: pytest.MonkeyPatch, stream: Stream, is_async: bool
+) -> None:
+    monkeypatch.setattr(logging, "raiseExceptions", False)
+    log = logging.getLogger("chasqui.worker")
+    ran: list[str] = []
+
+    def handle(job: Job) -> None:
+        ran.append(job.name)
+        if job.name == "bad":
+            raise ValueError("no")
+
+    async def handle_async(job: Job) -> None:
+        handle(job)
+
+    worker = Worker(queue_name, handle_async if is_async else handle, redis_url=redis_url, max_attempts=1)
+    async with Queue(queue_name, redis_url=redis_url) as queue:
+        async with worker:
+            log.addHandler(broken := BrokenHandler())
+            try:
+                await queue.add_bulk({"name": name} for name in ("bad", "bad", "good"))
+                await eventually(stream.is_settled)
+                assert worker.is_running
+                await worker.close()
+            finally:
+                log.removeHandler(broken)
+        assert await queue.dlq.count() == 2
+        await queue.dlq.purge()
+    assert sorted(ran) == ["bad", "bad", "good"]

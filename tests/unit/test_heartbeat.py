@@ -180,6 +180,16 @@ async def beating(
         await beating.heartbeat.stop()
 
 
+def test_the_thread_ends_when_the_loop_of_its_worker_is_closed_without_a_stop() -> None:
+    beats = beating(Redis(), FakeLanes(), dict)
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(beats.__aenter__())
+    loop.close()
+    (thread,) = [thread for thread in threading.enumerate() if thread.name == "chasqui heartbeat"]
+    thread.join(PATIENCE_S)
+    assert not thread.is_alive()
+
+
 def test_the_lease_begins_before_start_returns() -> None:
     async def check() -> None:
         redis, lanes = Redis(), FakeLanes()

@@ -8,7 +8,6 @@ again. Each kind of outcome waits for itself: while Redis refuses one kind, the 
 from __future__ import annotations
 
 import asyncio
-import logging
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Awaitable, Callable
@@ -17,9 +16,12 @@ from itertools import accumulate
 from typing import Any, NamedTuple
 
 from .._core.delivery import Delivery
+from .._core.guarded_log import GuardedLogger
 from .._core.limits import (
     ACKS_AT_ONCE,
     ID_COST,
+    MAX_RESULT_BREAKS,
+    MAX_RESULT_BYTES,
     OUTCOME_BATCH,
     REGROUP_S,
     RESULT_BATCH_BYTES,
@@ -40,7 +42,7 @@ from .service import Service
 from .shared import Shared
 from .unsettled import Unsettled
 
-log = logging.getLogger("chasqui.worker")
+log = GuardedLogger("chasqui.worker")
 
 
 class OutcomeKind(NamedTuple):
@@ -82,6 +84,9 @@ class Acker(Service):
         # hot: chosen once; a plain ack knows nothing of results
         self.done = self._queue_ack_with_result if result_ttl_ms else self._queue_ack_without_result
         self._batch_sizes = shared.batch_sizes
+        self._breaking: bytes | None = None  # the entry id of the large result that was sent when a connection ended
+        self._breaks = 0  # how many connections that were
+        self._reconnects = 0  # of the broker, when the last of them ended
         unsettled = shared.holdings.unsettled
         self._done, self._done_by_script = (
             unsettled.done.waiting,
@@ -158,7 +163,11 @@ class Acker(Service):
         await self._send_acks(self._done, self._send_plain_ack, self._kinds[0])
 
     async def _ack_jobs_by_script(self) -> None:
-        await self._send_acks(self._done_by_script, self._send_ack_by_script, self._kinds[1])
+        try:
+            await self._send_acks(self._done_by_script, self._send_ack_by_script, self._kinds[1])
+        except RedisTrouble as error:
+            self._give_up_result_that_breaks_connections(error)
+            raise
 
     async def _send_acks(
         self, done_jobs: list[Delivery], send_batch: Callable[[int], SentAck], kind: OutcomeKind
@@ -169,7 +178,9 @@ class Acker(Service):
         try:
             await asyncio.sleep(0)
             while True:
-                if len(asked) < ACKS_AT_ONCE and len(done_jobs) > sent and not self._has_other_kind_to_send(kind):
+                # After a failure one by one: a result that is too large takes the answers of others with it.
+                at_once = 1 if kind.unsettled.is_after_failure else ACKS_AT_ONCE
+                if len(asked) < at_once and len(done_jobs) > sent and not self._has_other_kind_to_send(kind):
                     asked.append(send_batch(sent))
                     sent += len(asked[-1].jobs)
                     await asyncio.sleep(0)  # so that no two leave in one write: the server would run both in one go
@@ -209,6 +220,25 @@ class Acker(Service):
         )
         if refused:
             log.warning("Redis has refused %d results; their jobs are done", refused)
+
+    def _give_up_result_that_breaks_connections(self, error: RedisTrouble) -> None:
+        """The server ends the connection at a result that is too large for it, and a slow line takes too long for one.
+
+        During an outage no connection is opened, so one outage counts once.
+        """
+        job = self._done_by_script[0]
+        if job.result is None or len(job.result) <= RESULT_BATCH_BYTES:
+            return
+        reconnects = self._broker.reconnects
+        if job.entry_id != self._breaking:
+            self._breaking, self._breaks = job.entry_id, 1
+        elif reconnects > self._reconnects:
+            self._breaks += 1
+        self._reconnects = reconnects
+        if self._breaks >= MAX_RESULT_BREAKS:
+            why = f"the connection ends when it is sent, {len(job.result)} bytes: {printable(str(error))}"
+            job.result, job.why_not_stored = None, why
+            log_unstored_result(job, why)
 
     async def _ack_unique(self, jobs: list[Delivery]) -> None:
         await self._broker.ack_unique(
@@ -254,14 +284,18 @@ class Acker(Service):
 def try_encode_result(job: Delivery, result: Any) -> tuple[bytes | None, str]:
     """Returns the encoded result, or None and why: a result that cannot be stored does not fail its job."""
     try:
-        return encode_data(result), ""
+        encoded = encode_data(result)
     except BaseException as error:  # noqa: BLE001  encoding touches the user's object, which may raise anything
-        kind, why = class_name_of(result), printable(f"{class_name_of(error)}: {safe_str(error)}")
-        log.warning(
-            "the result of job %.100r (%.100r), a %.100s, cannot be stored, the job is done: %s",
-            job.id,
-            job.name,
-            kind,
-            why,
-        )
-        return None, why
+        why = printable(f"{class_name_of(error)}: {safe_str(error)}")
+    else:
+        if len(encoded) <= MAX_RESULT_BYTES:
+            return encoded, ""
+        why = f"it has {len(encoded)} bytes, and the most is {MAX_RESULT_BYTES}"
+    log_unstored_result(job, why, f", a {class_name_of(result):.100s},")
+    return None, why
+
+
+def log_unstored_result(job: Delivery, why: str, kind: str = "") -> None:
+    log.warning(
+        "the result of job %.100r (%.100r)%s cannot be stored, the job is done: %s", job.id, job.name, kind, why
+    )

@@ -7,8 +7,9 @@ from collections import Counter
 from collections.abc import Sequence
 
 from .._core.delivery import Delivery
+from .._core.guarded_log import GuardedLogger
 
-log = logging.getLogger("chasqui.worker")
+log = GuardedLogger("chasqui.worker")
 
 NAMES_SHOWN = 5
 
@@ -48,10 +49,24 @@ def log_jobs_cut_off(consumer: str, running: Sequence[Delivery], *, reason: str,
         )
 
 
+def log_uncancelled_jobs(consumer: str, running: Sequence[Delivery], *, lease_s: float) -> None:
+    """`running`: the jobs of cancelled handlers that go on all the same, as a thread does that they wait for."""
+    if running:
+        log.warning(
+            "worker %s: of its cancelled jobs %d still run (%s): they go on for as long as this process lives; the "
+            "jobs run again elsewhere when the lease of %g s has ended, also beside these runs, and have used up "
+            "an attempt",
+            consumer,
+            len(running),
+            describe_most_frequent_names(running),
+            lease_s,
+        )
+
+
 def describe_fate_of_coroutines(cleanup_s: float) -> str:
     return (
-        f"their handlers are cancelled and have {cleanup_s:g} s to clean up; the jobs are handed back, run again "
-        "elsewhere, and have used up no attempt"
+        f"their handlers are cancelled and have {cleanup_s:g} s to clean up; the jobs of those that end are handed "
+        "back, run again elsewhere, and have used up no attempt"
     )
 
 

@@ -8,11 +8,11 @@ a failed job are written by the script that moves the job.
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from time import monotonic
 
 from .._core.delivery import Delivery
+from .._core.guarded_log import GuardedLogger
 from .._redis.broker import Broker
 from .._redis.event_batch import EventBatch
 from .._wire.event import (
@@ -26,7 +26,7 @@ from ..errors import RedisTrouble
 from .service import Service
 from .shared import Shared
 
-log = logging.getLogger("chasqui.worker")
+log = GuardedLogger("chasqui.worker")
 
 GATHER_S = 0.01  # started jobs are gathered for this long
 SETTLED_IN_S = 1.0  # a job that has ended may wait this long for its ack, and for the events that go with it

@@ -7,10 +7,10 @@ cancelled meanwhile and is dead instead of running again, or Redis refuses it an
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
+from .._core.guarded_log import GuardedLogger
 from .._core.limits import ID_COST, OUTCOME_BATCH, OUTCOME_BYTES
 from .._redis.broker import Broker
 from .._redis.failed_jobs import Buried, Rescheduled
@@ -22,7 +22,7 @@ from .outcome_metrics import make_outcome_records
 from .shared import Shared
 from .unsettled import Unsettled
 
-log = logging.getLogger("chasqui.worker")
+log = GuardedLogger("chasqui.worker")
 
 MOVES_AT_ONCE = 4
 T = TypeVar("T", Rescheduled, Buried)

@@ -13,9 +13,10 @@ from typing import Any
 
 from .._core.delivery import Delivery
 from .._core.failure import Failure, format_stack
+from .._core.guarded_log import GuardedLogger
 from .._core.printable import printable
 
-log = logging.getLogger("chasqui.worker")
+log = GuardedLogger("chasqui.worker")
 
 PERIOD_S = 10.0
 MAX_KINDS = 200  # a producer that invents names must fill neither our memory nor the log

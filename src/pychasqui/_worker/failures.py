@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from random import random
 
 from .._core.delivery import Delivery
 from .._core.failure import Failure, read_failure
+from .._core.guarded_log import GuardedLogger
 from .._core.limits import MAX_U32
 from .._core.outcome import CANCELLED, EXPIRED, Retry, decide_retry_or_dead, make_cancelled_run, make_failed_run
 from .._core.retry_options import KINDS, RetryPolicy
@@ -20,7 +20,7 @@ from .._wire.member import make_delayed_member
 from .failure_log import FailureLog, describe_failure
 from .job_stops import JobStops
 
-log = logging.getLogger("chasqui.worker")
+log = GuardedLogger("chasqui.worker")
 
 MAX_UNKNOWN_KINDS = 100
 

@@ -7,14 +7,14 @@ worker's loop receives entries; the lock keeps the two apart.
 
 from __future__ import annotations
 
-import logging
 import threading
 
+from .._core.guarded_log import GuardedLogger
 from .._core.limits import MAX_WORKER_LEASE_MS
 from .._redis.broker import Broker
 from .shared import Holdings
 
-log = logging.getLogger("chasqui.worker")
+log = GuardedLogger("chasqui.worker")
 
 NEVER = -1
 

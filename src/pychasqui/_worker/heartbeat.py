@@ -27,7 +27,8 @@ MAX_UNANSWERED_RENEWALS = 4  # renewals on their way at once
 class Heartbeat:
     """start() -> renews every third of a lease -> stop().
 
-    start() awaits the first renewal.
+    start() awaits the first renewal. A worker whose loop is closed without its end cannot settle anything any more: the
+    heartbeat then ends by itself, so that others get the jobs when the lease ends.
     """
 
     def __init__(
@@ -76,7 +77,7 @@ class Heartbeat:
             self._renew_at = await self._renewal.acquire_first_lease()
             async with asyncio.TaskGroup() as tasks:  # ends with the first of them that fails
                 self._registering = tasks.create_task(self._report_begun_and_register())
-                while not self._is_ending:
+                while not (self._is_ending or self._thread.is_worker_loop_closed):
                     if self._can_send_another_renewal() and lease_clock() >= self._renew_at:
                         self._renew_at = lease_clock() + self._renewal.every_s
                         self._unanswered += 1

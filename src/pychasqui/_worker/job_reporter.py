@@ -7,18 +7,18 @@ and up to MAX_LINES lines. No guarantee depends on them.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Generator
 from contextlib import suppress
 from typing import Any
 
+from .._core.guarded_log import GuardedLogger
 from .._redis.broker import Broker
 from .._wire.event import Event, make_progress_event
 from .._wire.job_log import cut_line
 from ..errors import RedisTrouble
 from .job_stops import JobStops
 
-log = logging.getLogger("chasqui.worker")
+log = GuardedLogger("chasqui.worker")
 
 MAX_LINES = 1000
 

@@ -9,13 +9,13 @@ in one look, the next look comes; only end() ends the loop.
 from __future__ import annotations
 
 import asyncio
-import logging
 import random
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Literal
 
 from .._core import clock
+from .._core.guarded_log import GuardedLogger
 from .._core.limits import MAX_LEADER_LEASE_MS
 from .._redis.broker import Broker
 from .._redis.repeatables import RepeatablesBroker
@@ -27,7 +27,7 @@ from .outage import Outage
 from .service import Service
 from .shared import OnDeath
 
-log = logging.getLogger("chasqui.leaders")
+log = GuardedLogger("chasqui.leaders")
 
 HINTS_APART_S = 0.005
 MAX_POLLING_STANDBYS = 32  # of more workers that do not lead, together as many look as often as if there were this many

@@ -66,6 +66,11 @@ class LoopThread:
         with suppress(RuntimeError):  # the worker's loop has ended; the thread is about to
             self._worker_loop.call_soon_threadsafe(function, *arguments)
 
+    @property
+    def is_worker_loop_closed(self) -> bool:
+        """For the thread: whether the worker's loop has ended for good."""
+        return self._worker_loop is not None and self._worker_loop.is_closed()
+
     def report_begun(self) -> None:
         """For the thread: start() returns now."""
         self.call_in_worker_loop(self._mark_as_begun)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import logging
 import sys
 import threading
 import traceback
 from collections.abc import Callable
 from time import monotonic
 
+from .._core.guarded_log import GuardedLogger
 from .shared import Holdings
 
-log = logging.getLogger("chasqui.worker")
+log = GuardedLogger("chasqui.worker")
 
 ASKS_APART_S = 0.5  # between two signs of life of the loop of a worker that runs jobs
 IDLE_ASKS_APART_S = 2.0  # the same for a worker that runs none: each wakes its loop

@@ -6,9 +6,9 @@ shared flag `may_have_orphans` says that there may be some.
 
 from __future__ import annotations
 
-import logging
 from typing import NamedTuple
 
+from .._core.guarded_log import GuardedLogger
 from .._redis.broker import Broker
 from ..errors import RedisTrouble
 from .intake import Intake
@@ -16,7 +16,7 @@ from .prefetch import Prefetch
 from .release import Releaser
 from .shared import Shared
 
-log = logging.getLogger("chasqui.worker")
+log = GuardedLogger("chasqui.worker")
 
 ORPHANS_A_PAGE = 500
 
@@ -102,14 +102,15 @@ class Orphans:
 
     async def try_release_orphans(self) -> None:
         """Releases entries that are pending for this worker but came too late to be started here."""
-        has_more = self._may_have_orphans.is_set
+        after, has_more = b"", True
         try:
             while has_more:
-                page = await self._broker.list_pending_ids(self._group, self._consumer, b"", b"+", ORPHANS_A_PAGE)
+                page = await self._broker.list_pending_ids(self._group, self._consumer, after, b"+", ORPHANS_A_PAGE)
                 held = self._holdings.held_delivery_numbers()
-                unknown = [(entry_id, deliveries - 1) for entry_id, deliveries in page if entry_id not in held]
-                if has_more := bool(unknown):
+                if unknown := [(entry_id, deliveries - 1) for entry_id, deliveries in page if entry_id not in held]:
                     await self._broker.release_entries(self._group, self._consumer, unknown)
+                if has_more := len(page) == ORPHANS_A_PAGE:
+                    after = page[-1][0]
         except RedisTrouble as error:
             log.debug("worker %s hands back later what it cannot start: %s", self._consumer, error)
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import logging
-
+from .._core.guarded_log import GuardedLogger
 from .._core.pauses import GrowingPause
 from .._core.printable import printable
 from ..errors import CommandTimeout, ConnectionLost, RedisTrouble
 
-log = logging.getLogger("chasqui.worker")
+log = GuardedLogger("chasqui.worker")
 
 
 class Outage:

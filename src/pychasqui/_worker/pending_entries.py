@@ -45,4 +45,5 @@ class PendingEntries:
 
     async def try_release_orphans(self) -> None:
         """Releases entries that came too late to be started here, for other workers."""
-        await self._orphans.try_release_orphans()
+        if self._may_have_orphans.is_set:
+            await self._orphans.try_release_orphans()

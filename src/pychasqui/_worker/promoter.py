@@ -8,10 +8,10 @@ other processes look only whether one leads.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 
 from .._core import clock
+from .._core.guarded_log import GuardedLogger
 from .._core.limits import PROMOTE_BATCH, PROMOTE_EVERY_S, PROMOTER_LEASE_MS
 from .._redis.broker import Broker
 from .._redis.replies import Promotion
@@ -22,7 +22,7 @@ from .living_workers import LivingWorkers
 from .outage import Outage
 from .shared import OnDeath
 
-log = logging.getLogger("chasqui.promoter")
+log = GuardedLogger("chasqui.promoter")
 
 ALERT_FOR_S = 60.0
 ALERT_EVERY_S = 0.1  # the official promoter's own interval

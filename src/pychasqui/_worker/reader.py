@@ -7,12 +7,12 @@ reader survives any trouble with Redis; only stop_reading() ends it.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable
 from contextlib import suppress
 from time import monotonic
 from typing import NamedTuple
 
+from .._core.guarded_log import GuardedLogger
 from .._core.limits import READ_BATCH, REGROUP_S
 from .._redis.broker import Broker
 from .._redis.error_actions import ErrorAction, action_for
@@ -29,7 +29,7 @@ from .release import Releaser
 from .service import Service
 from .shared import Shared
 
-log = logging.getLogger("chasqui.worker")
+log = GuardedLogger("chasqui.worker")
 
 UNBLOCK_EVERY_S = 0.05
 UNBLOCK_FOR_S = 2.0

@@ -12,11 +12,11 @@ of its own has found that there are some.
 
 from __future__ import annotations
 
-import logging
 import random
 from collections.abc import Iterable, Mapping
 
 from .._core import clock
+from .._core.guarded_log import GuardedLogger
 from .._core.limits import RELEASED, SCAN_S
 from .._core.pauses import LONGEST_PAUSE_S
 from .._redis.broker import Broker
@@ -29,7 +29,7 @@ from .prefetch import Prefetch
 from .service import Service
 from .shared import Shared
 
-log = logging.getLogger("chasqui.worker")
+log = GuardedLogger("chasqui.worker")
 
 PAGE = 500
 CONSUMERS_WITHOUT_LEASE = b""  # stands for all consumers without a lease
@@ -116,7 +116,7 @@ class Reclaimer(Service):
             now_ms = await self._broker.read_server_time_ms()
             leases = await self._broker.read_ended_leases(self._group, now_ms)
             self._find_claimable_consumers(set(leases), leases, now_ms)
-        while self._claimable_consumers and (room := self._prefetch.room_for_claims()) > 0:
+        while self._claimable_consumers and not self._is_stopping and (room := self._prefetch.room_for_claims()) > 0:
             with self._intake.expecting_entries():
                 self._intake.put_claimed_entries(
                     await self.claim_entries_of_one_consumer(room, self._prefetch.byte_bounds())

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import logging
-
 from .._core.clock import lease_clock
+from .._core.guarded_log import GuardedLogger
 from .._redis.broker import Broker
 from .shared import Lease
 
-log = logging.getLogger("chasqui.worker")
+log = GuardedLogger("chasqui.worker")
 
 # A renewal that is sent each third of a lease and answered after two thirds of it holds the lease without a gap.
 MAX_TRIP_SHARE_OF_LEASE = 0.6  # of a lease

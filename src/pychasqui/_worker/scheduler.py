@@ -9,12 +9,12 @@ that decide about the same window fire it once.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Iterator
 
 from .._core import clock
 from .._core import ids as _ids
 from .._core.fire_plan import GRACE_MS, MAX_FIRES, plan_fires
+from .._core.guarded_log import GuardedLogger
 from .._core.limits import SCHEDULER_LEASE_MS
 from .._redis.repeatables import MAX_SPEC_BYTES, DueRepeatables, DueSpec, FireDecision, RepeatablesBroker
 from .._wire.envelope import encode_envelope, encode_extras
@@ -28,7 +28,7 @@ from .living_workers import LivingWorkers
 from .outage import Outage
 from .shared import OnDeath
 
-log = logging.getLogger("chasqui.scheduler")
+log = GuardedLogger("chasqui.scheduler")
 
 BATCH = 250
 JOBS_A_CALL = 500

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from .._core.delivery import Delivery
+from .._core.guarded_log import GuardedLogger
 from ..errors import CommandTimeout, ConnectionLost, RedisTrouble
-from .drain_log import describe_fate_of_coroutines, describe_fate_of_threads, log_drain_start, log_jobs_cut_off
+from .drain_log import (
+    describe_fate_of_coroutines,
+    describe_fate_of_threads,
+    log_drain_start,
+    log_jobs_cut_off,
+    log_uncancelled_jobs,
+)
 from .release import release_jobs
 from .task_ends import CLEANUP_S
 from .wiring import Components
 
-log = logging.getLogger("chasqui.worker")
+log = GuardedLogger("chasqui.worker")
 
 SETTLE_S = 5.0  # how long a closing worker tries to settle what has ended while Redis is away
 CLOSING_S = 2.0  # how long each other step of the shutdown may take
@@ -36,11 +42,13 @@ class Shutdown:
     async def run(self) -> None:
         parts = self.components
         parts.shared.is_closing.set()
-        await parts.reclaimer.end(timeout_s=0)
-        await parts.reader.stop_reading()  # before the rest, so that nothing new comes in
+        # Before the rest, so that nothing new comes in.
+        await asyncio.gather(parts.reclaimer.end(timeout_s=CLOSING_S), parts.reader.stop_reading())
         await self._try_release_unfinished_jobs(parts.lanes.take_out_unstarted_jobs())
+        await self._try_release_orphans()
         await self._drain_until_deadline_or_hurried()
         cut_off = await parts.lanes.stop(self.hurried)
+        self._log_uncancelled_jobs(cut_off)
         if parts.event_writer is not None:
             await parts.event_writer.end(timeout_s=CLOSING_S)
         await parts.acker.end(timeout_s=SETTLE_S)  # after the lanes, so that all that has ended is settled
@@ -48,7 +56,7 @@ class Shutdown:
         await parts.scheduler.end(timeout_s=CLOSING_S)
         # What cannot be cut off (a thread, a handler that will not be cancelled) stays ours until the lease ends.
         runs_on = parts.lanes.has_uncancelled_handler or (cut_off and parts.threads is not None)
-        if not runs_on:
+        if parts.threads is None:
             await self._try_release_unfinished_jobs(cut_off)
         # After everything that held a lease, before its name goes.
         await parts.heartbeat.stop(timeout_s=CLOSING_S)
@@ -78,6 +86,24 @@ class Shutdown:
             else describe_fate_of_threads(self.lease_ms / 1000)
         )
         log_jobs_cut_off(consumer, holdings.running_jobs(), reason=why, fate=fate)
+
+    def _log_uncancelled_jobs(self, cut_off: list[Delivery]) -> None:
+        """What runs in threads is logged when the deadline is over."""
+        parts = self.components
+        if parts.threads is None and parts.lanes.has_uncancelled_handler:
+            ended = {job.entry_id for job in cut_off}
+            running = [job for job in parts.shared.holdings.running_jobs() if job.entry_id not in ended]
+            log_uncancelled_jobs(parts.shared.consumer, running, lease_s=self.lease_ms / 1000)
+
+    async def _try_release_orphans(self) -> None:
+        """Hands back what is pending for this worker without its knowledge: the reply that brought it was lost."""
+        if not self.components.broker.is_connected:
+            return  # it runs again when the lease ends
+        try:
+            async with asyncio.timeout(CLOSING_S):
+                await self.components.orphans.try_release_orphans()
+        except TimeoutError:
+            log.debug("worker %s leaves entries that it does not know of to others", self.components.shared.consumer)
 
     async def _try_release_unfinished_jobs(self, jobs: list[Delivery]) -> None:
         """Hands jobs back, so that other workers run them at once and without using up an attempt."""

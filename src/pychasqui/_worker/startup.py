@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
 from typing import TypeVar
 from uuid import uuid4
 
+from .._core.guarded_log import GuardedLogger
 from .._core.heap import keep_freed_memory
 from .._core.limits import REGROUP_S
 from .._redis.connector import Connector
@@ -20,7 +20,7 @@ from .config import WorkerConfig
 from .outage import Outage
 from .wiring import Components
 
-log = logging.getLogger("chasqui.worker")
+log = GuardedLogger("chasqui.worker")
 T = TypeVar("T")
 
 COUNT_A_CALL = 500

@@ -5,18 +5,18 @@ If Redis refuses retries, acks and burials must go on; if it refuses one job, th
 
 from __future__ import annotations
 
-import logging
 from time import monotonic
 from typing import Generic, TypeVar
 
 from .._core.delivery import Delivery
+from .._core.guarded_log import GuardedLogger
 from .._core.limits import OUTCOME_BATCH
 from .._redis.error_actions import ErrorAction, action_for
 from .._redis.failed_jobs import Buried, Rescheduled
 from ..errors import RedisTrouble, ReplyError
 from .outage import Outage
 
-log = logging.getLogger("chasqui.worker")
+log = GuardedLogger("chasqui.worker")
 
 T = TypeVar("T")
 
@@ -56,6 +56,11 @@ class Unsettled(Generic[T]):
     def is_ready(self) -> bool:
         """Whether an outcome can be sent now."""
         return bool(self.waiting or self.refused) and not self.wait_s
+
+    @property
+    def is_after_failure(self) -> bool:
+        """Whether Redis has answered nothing since a batch has failed."""
+        return self._not_before > 0
 
     @property
     def wait_s(self) -> float:

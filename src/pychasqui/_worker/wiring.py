@@ -79,6 +79,7 @@ class Components:
     recovery: GroupRecovery
     prefetch: Prefetch
     intake: Intake
+    orphans: Orphans
     reclaimer: Reclaimer
     reader: Reader
     heartbeat: Heartbeat
@@ -285,6 +286,7 @@ def build_components(
         recovery=recovery,
         prefetch=prefetch,
         intake=intake,
+        orphans=orphans,
         reclaimer=reclaimer,
         reader=reader,
         heartbeat=heartbeat,
