@@ -111,7 +111,7 @@ class TestRemoving:
         for use in (queue.dlq.remove, queue.dlq.replay, queue.dlq.count, queue.dlq.page):
             for condition in ("job_id", "ids", "since"):
                 with pytest.raises(InvalidArgument, match=f"{condition} is None"):
-                    await use(**{condition: None})  # type: ignore[operator]
+                    await use(**{condition: None})  # type: ignore[arg-type]
         assert await queue.dlq.count() == 5
 
     async def test_a_purge_removes_what_cannot_be_decoded_too(self, queue: Queue, five: list[str]) -> None:
