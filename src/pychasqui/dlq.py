@@ -63,7 +63,7 @@ _CONDITIONS = ", ".join(Filter.__dataclass_fields__)
 
 class DeadLetters:
     """`queue.dlq`. Every method takes the conditions `ids`, `job_id`, `name`, `reason`, `error_type`, `since`, `until`
-    and `up_to`, the id of the newest letter to take."""
+    and `up_to`, the id of the newest letter to take. A condition that is None is refused."""
 
     def __init__(self, broker: Callable[[], DlqBroker], on_replay: Callable[[list[str]], Awaitable[None]]) -> None:
         self._broker = broker
@@ -241,6 +241,10 @@ def read_letter(raw_fields: list[bytes]) -> DeadJob:
 
 
 def _read_filter(which: dict[str, Any]) -> Filter:
+    # A letter that cannot be decoded has the job_id None: that must not select all letters.
+    missing = sorted(name for name, value in which.items() if value is None)
+    if missing:
+        raise InvalidArgument(f"{missing[0]} is None: leave out a condition that has no value")
     ids = which.pop("ids", None)
     if ids is not None and (isinstance(ids, str) or not isinstance(ids, Collection)):
         raise InvalidType(f"ids must be a collection of dead letter ids, not {ids!r}"[:300])

@@ -152,7 +152,7 @@ class CommandTimeout(RedisTrouble, TimeoutError):
 
 
 class AddUnknown(CommandTimeout):
-    """An add got no reply in time: the jobs `job_ids` may or may not be in the queue."""
+    """The reply to an add was lost or did not come in time: the jobs `job_ids` may or may not be in the queue."""
 
     def __init__(self, message: str, job_ids: Sequence[str] = ()) -> None:
         super().__init__(message)

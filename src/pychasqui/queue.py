@@ -71,6 +71,7 @@ class Queue(OfficialNames, CancelAndReschedule, PauseAndPurge):
         self._results: Results | None = None
         self._replayed: ReplayedJobs | None = None
         self._is_closed = False
+        self._closing: asyncio.Task[None] | None = None
 
     @property
     def name(self) -> str:
@@ -304,10 +305,18 @@ class Queue(OfficialNames, CancelAndReschedule, PauseAndPurge):
         return self._session
 
     async def close(self) -> None:
-        """Waits for adds that are in flight, then closes the connections. Safe twice."""
-        if self._is_closed:
-            return
+        """Waits for adds that are in flight, then closes the connections.
+
+        Every call waits for that. A caller that is cancelled does not end it.
+        """
         self._is_closed = True
+        if self._closing is None or self._closing.cancelled():
+            self._closing = asyncio.create_task(self._close_connections(), name="chasqui close")
+        if self._closing.get_loop() is asyncio.get_running_loop():
+            await asyncio.wait({self._closing})
+            self._closing.result()
+
+    async def _close_connections(self) -> None:
         if self._session is not None and self._session.loop is asyncio.get_running_loop():
             if self._results is not None:
                 await self._results.close()

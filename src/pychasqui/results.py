@@ -11,13 +11,13 @@ import asyncio
 import logging
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Iterable
-from contextlib import suppress
 from functools import partial
 from itertools import islice
 from time import monotonic
 from typing import Any, TypeVar
 
 from ._core.outcome import EXPIRED
+from ._core.pauses import longer_pause_s
 from ._redis.error_actions import ErrorAction, action_for
 from ._redis.events import EventsBroker
 from ._redis.results import ResultsBroker
@@ -150,12 +150,19 @@ class Results:
 
     async def _begin_listening(self) -> None:
         """Reads which jobs have ended lately, and subscribes to the events from there on."""
-        with suppress(RedisTrouble):  # _follow_events() tries again
+        is_past_known = await self._try_to_read_past_events()
+        self._listening = asyncio.ensure_future(self._follow_events(is_past_known=is_past_known))
+        self._polling = asyncio.ensure_future(self._poll_results())
+
+    async def _try_to_read_past_events(self) -> bool:
+        """Returns False if another try may succeed; what is refused for good is left to _follow_events()."""
+        try:
             await self._events.start()
             for entry in await self._events_broker().read_newest_events(MAX_PAST_EVENTS):
                 self._remember_or_forget_job_end(read_event(entry))
-        self._listening = asyncio.ensure_future(self._follow_events())
-        self._polling = asyncio.ensure_future(self._poll_results())
+        except RedisTrouble as error:
+            return action_for(error) is ErrorAction.FATAL
+        return True
 
     async def _poll_results(self) -> None:
         """Looks up all awaited jobs now and then, in one command: a worker may have dropped their events."""
@@ -163,7 +170,13 @@ class Results:
             await asyncio.sleep(SECOND_LOOK_S)
             self._request_lookup(self._waiting)
 
-    async def _follow_events(self) -> None:
+    async def _follow_events(self, *, is_past_known: bool) -> None:
+        pause_s = 0.0
+        while not is_past_known:
+            await asyncio.sleep(pause_s := longer_pause_s(pause_s))
+            is_past_known = await self._try_to_read_past_events()
+        if pause_s:
+            self._request_lookup(self._waiting)
         try:
             async for event in self._events:
                 for one in (event, *self._events.take_ready()):

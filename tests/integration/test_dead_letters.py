@@ -106,6 +106,14 @@ class TestRemoving:
             await queue.dlq.remove()
         assert await queue.dlq.count() == 5
 
+    async def test_a_condition_that_is_none_is_refused(self, queue: Queue, five: list[str]) -> None:
+        """The job_id of a letter that cannot be decoded is None."""
+        for use in (queue.dlq.remove, queue.dlq.replay, queue.dlq.count, queue.dlq.page):
+            for condition in ("job_id", "ids", "since"):
+                with pytest.raises(InvalidArgument, match=f"{condition} is None"):
+                    await use(**{condition: None})  # type: ignore[arg-type]
+        assert await queue.dlq.count() == 5
+
     async def test_a_purge_removes_what_cannot_be_decoded_too(self, queue: Queue, five: list[str]) -> None:
         assert await queue.dlq.purge() == 5
         assert await queue.dlq.count() == 0

@@ -33,6 +33,14 @@ SPECIAL = {f"__{name}__": refuse for name in TOUCHED} | {"__class__": property(r
 ASKED_OF_ERRORS = {f"__{name}__": property(refuse) for name in ("cause", "context", "traceback", "notes")}
 LyingError: Any = type("LyingError", (Exception,), SPECIAL | ASKED_OF_ERRORS)
 Monster: Any = type("Monster", (), SPECIAL)
+MonsterText: Any = type("MonsterText", (str,), dict.fromkeys(("__getitem__", "__format__", "encode"), refuse))
+
+
+class OddlyNamedError(Exception):
+    """An error whose class has a name that refuses to be cut."""
+
+
+OddlyNamedError.__qualname__ = MonsterText("OddlyNamedError")
 
 
 def panic() -> NoReturn:
@@ -67,7 +75,11 @@ def lie() -> NoReturn:
     raise LyingError
 
 
-WAYS = (panic, sys.exit, interrupt, close, cancel, cancel_future, stop, stop_async, lie)
+def name_oddly() -> NoReturn:
+    raise OddlyNamedError
+
+
+WAYS = (panic, sys.exit, interrupt, close, cancel, cancel_future, stop, stop_async, lie, name_oddly)
 
 
 def handler_that(way: Callable[[], Any], kind: str, runs: Counter[str]) -> Callable[[Job], Any]:
@@ -111,7 +123,7 @@ async def test_any_raised_object_is_a_failed_run_like_any_other(
     assert runs == {"bad": 3, "good": 51}
     (letter,) = await queue.dlq.page()
     assert (letter.reason, letter.attempts) == ("retries_exhausted", 3)
-    is_error = way in (cancel_future, stop_async, lie) or (way is stop)
+    is_error = way in (cancel_future, stop_async, lie, name_oddly) or (way is stop)
     assert {outcome.kind for outcome in sink.job_outcomes if outcome.name == "bad"} == {"err" if is_error else "panic"}
     await queue.dlq.purge()
 

@@ -229,28 +229,51 @@ class TestServer:
                 assert await Stream(client, queue_name).ids() == added
                 await client.aclose()
 
+    @pytest.mark.parametrize("flow", (one, a_bulk))
+    async def test_a_refusal_of_what_is_sent_again_leaves_it_unknown(self, queue_name: str, flow: Flow) -> None:
+        """The first sending has added it."""
+        with RedisServer() as own:
+            async with Proxy(own.url) as line, Queue(queue_name, redis_url=line.url) as queue:
+                await queue.add("send", 0)
+                cut = line.cut_after_request(b"send")
+                line.refuse()
+                adding = asyncio.create_task(flow(queue))
+                await cut.done.wait()
+                own.execute("ACL", "SETUSER", "default", "-xadd", "-eval", "-evalsha")
+                line.admit()
+                with pytest.raises(AddUnknown, match="NOPERM") as unknown:
+                    await adding
+                own.execute("ACL", "SETUSER", "default", "+@all")
+                assert own.execute("XLEN", Keys(queue_name).stream) == 1 + len(unknown.value.job_ids)
+
     async def test_a_server_that_does_not_remember_in_the_place_of_one_that_did_is_not_asked_again(
         self, queue_name: str, proxy: Proxy, stream: Stream, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """It is no longer known whether it was added."""
         async with Queue(queue_name, redis_url=proxy.url) as queue:
             await queue.add("send", 1)
-            session = queue._get_or_open_loop_session().sender._adder._add_broker.live_session_or_none()
-            assert session is not None
-            if not session.can_use_idmp:
-                pytest.skip("this server remembers no numbers: the ledger does, whichever server it is on")
-            begin = AddSession.__init__
-
-            def begin_forgetful(self: AddSession, adds: AddBroker, socket: Socket) -> None:
-                begin(self, adds, socket)
-                self.can_use_idmp = False
-
-            monkeypatch.setattr(AddSession, "__init__", begin_forgetful)
+            _skip_unless_idmp_is_used(queue)
+            _make_further_servers_forgetful(monkeypatch)
             proxy.cut_after_request(b"XADD")
             with pytest.raises(AddUnknown) as unknown:
                 await queue.add("send", 2)
         assert len(unknown.value.job_ids) == 1
         assert await stream.length() == 2
+
+    async def test_a_server_that_does_not_remember_gets_what_the_one_before_it_has_refused(
+        self, queue_name: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        with RedisServer() as own:
+            async with Queue(queue_name, redis_url=own.url) as queue:
+                await queue.add("send", 1)
+                _skip_unless_idmp_is_used(queue)
+                _make_further_servers_forgetful(monkeypatch)
+                own.execute("REPLICAOF", "127.0.0.1", "1")
+                adding = asyncio.create_task(queue.add("send", 2))
+                await asyncio.sleep(0.1)
+                own.execute("REPLICAOF", "NO", "ONE")
+                await adding
+                assert own.execute("XLEN", Keys(queue_name).stream) == 2
 
     async def test_a_server_emptied_in_the_middle_takes_jobs_again(
         self, queue: Queue, stream: Stream, witness: Any
@@ -472,6 +495,23 @@ class TestNoAnswer:
             async with asyncio.timeout(SOON_S):
                 with pytest.raises(RedisTrouble):
                     await queue.add("send")
+
+
+def _skip_unless_idmp_is_used(queue: Queue) -> None:
+    session = queue._get_or_open_loop_session().sender._adder._add_broker.live_session_or_none()
+    assert session is not None
+    if not session.can_use_idmp:
+        pytest.skip("this server remembers no numbers: the ledger does, whichever server it is on")
+
+
+def _make_further_servers_forgetful(monkeypatch: pytest.MonkeyPatch) -> None:
+    begin = AddSession.__init__
+
+    def begin_forgetful(self: AddSession, adds: AddBroker, socket: Socket) -> None:
+        begin(self, adds, socket)
+        self.can_use_idmp = False
+
+    monkeypatch.setattr(AddSession, "__init__", begin_forgetful)
 
 
 async def _raised(adding: Coroutine[Any, Any, Any]) -> tuple[float, BaseException]:

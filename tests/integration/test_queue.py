@@ -562,6 +562,35 @@ class TestEnd:
             assert all(isinstance(job, Job) for job in await asyncio.gather(*adds))
         assert await stream.length() == 100
 
+    async def test_a_second_close_waits_for_what_a_cancelled_one_began(
+        self, proxy: Proxy, queue_name: str, stream: Stream
+    ) -> None:
+        queue = Queue(queue_name, redis_url=proxy.url)
+        await queue.add("send", 0)
+        proxy.freeze()
+        adding = asyncio.create_task(queue.add("send", 1))
+        await asyncio.sleep(0)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(queue.close(), 0.1)
+        closing = asyncio.create_task(queue.close())
+        await asyncio.sleep(0.05)
+        assert not closing.done()
+        proxy.thaw()
+        await closing
+        await adding
+        await eventually(lambda: proxy.connections == 0)
+
+    async def test_close_does_not_wait_for_the_replicas_of_a_cancelled_add(
+        self, redis_url: str, queue_name: str, stream: Stream
+    ) -> None:
+        queue = Queue(queue_name, redis_url=redis_url)
+        adding = asyncio.create_task(queue.add("send", wait_replicas=1))
+        await eventually(stream.length)
+        await asyncio.sleep(0.05)  # the reply arrives
+        adding.cancel()
+        async with asyncio.timeout(3):
+            await queue.close()
+
     async def test_close_waits_for_the_whole_of_a_bulk(self, redis_url: str, queue_name: str, stream: Stream) -> None:
         async with Proxy(redis_url) as proxy:
             queue = Queue(queue_name, redis_url=proxy.url)

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 from collections.abc import AsyncIterator, Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -156,6 +157,16 @@ class TestSpans:
             runs = await spans.processed(count)
         assert len(runs) == count
         assert all(is_child(run, spans.sent()) for run in runs)
+
+    async def test_a_bulk_in_which_some_jobs_have_a_timeout_or_expire_is_one_trace(
+        self, queue: Queue, make_worker: Callable[..., Worker], spans: Spans
+    ) -> None:
+        minute = timedelta(minutes=1)
+        await queue.add_bulk(
+            [{"name": "mail", "timeout": minute}, {"name": "mail"}, {"name": "mail", "expires_in": minute}]
+        )
+        async with make_worker(succeed):
+            assert all(is_child(run, spans.sent()) for run in await spans.processed(3))
 
     async def test_an_add_that_fails_says_so(self, redis_url: str, queue_name: str, spans: Spans) -> None:
         options: dict[str, Any] = {"redis_url": redis_url, "max_stream_len": 1}

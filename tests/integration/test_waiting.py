@@ -360,6 +360,25 @@ class TestTrouble:
                 async with Worker(queue_name, echo, redis_url=server.url, store_results=True):
                     assert await waiting == 1
 
+    async def test_a_death_before_a_first_wait_in_an_outage_is_known_when_the_server_is_back(
+        self, proxy: Proxy, redis_url: str, queue_name: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("pychasqui.queue.EVENTS_TIMEOUT_S", 0.3)
+        async with Queue(queue_name, redis_url=proxy.url, timeout_s=0.2) as queue:
+            job = await queue.add("greet")
+            async with Worker(queue_name, fails, redis_url=redis_url, max_attempts=1):
+                await eventually(queue.dlq.count)
+            proxy.refuse()
+            proxy.cut()
+            with pytest.raises(TimeoutError):
+                await job.wait_for_result(timeout=0.5)
+            waiting = asyncio.ensure_future(job.wait_for_result(timeout=20))
+            await asyncio.sleep(0.5)  # the first read of the events has failed
+            proxy.admit()
+            with pytest.raises(JobFailed):
+                await waiting
+            assert await queue.purge("dead") == 1
+
 
 class TestCosts:
     async def test_1000_waiters_share_a_subscription_and_poll_nothing(

@@ -11,7 +11,16 @@ import pytest
 from pychasqui._redis.events import EventsBroker
 from pychasqui._redis.results import ResultsBroker
 from pychasqui._wire.msgpack import encode_data
-from pychasqui.errors import Closed, DecodeError, JobFailed, RedisTrouble, ReplyError, ResultExpired, ResultNotStored
+from pychasqui.errors import (
+    Closed,
+    ConnectionLost,
+    DecodeError,
+    JobFailed,
+    RedisTrouble,
+    ReplyError,
+    ResultExpired,
+    ResultNotStored,
+)
 from pychasqui.events import QueueEvent, QueueEvents
 from pychasqui.inspector import Inspector
 from pychasqui.results import EXPLAINED_AT_ONCE, MAX_REMEMBERED_JOBS, ReplayedJobs, Results, decode_results
@@ -304,6 +313,13 @@ async def test_trouble_at_the_beginning_does_not_last(bench: ResultsBench) -> No
     bench.store("job", 7)
     bench.events.happen(completed("job"))
     assert await waiting == 7
+
+
+async def test_the_last_events_are_read_after_an_outage_at_the_beginning(bench: ResultsBench) -> None:
+    bench.broker.recent = [[b"1-0", [b"e", b"dlq", b"id", b"job", b"reason", b"unrecoverable"]]]
+    bench.broker.troubles = [ConnectionLost("the server is away")] * 3
+    with pytest.raises(JobFailed):
+        await bench.results.wait("job", PATIENCE_S)
 
 
 def test_results_are_decoded_in_their_order() -> None:

@@ -48,6 +48,11 @@ class TestPolicy:
         with pytest.raises(InvalidArgument, match=r"retry\.multiplier"):
             RetryPolicy(multiplier=multiplier)
 
+    def test_a_multiplier_that_is_an_int_is_bounded_at_any_attempt(self) -> None:
+        policy = RetryPolicy(initial_ms=100, max_ms=30_000, multiplier=3, jitter_ms=0)
+        assert retry_delay_ms(policy, None, 1, no_jitter) == 300
+        assert [retry_delay_ms(policy, None, attempt, no_jitter) for attempt in (700, MAX_U32)] == [30_000] * 2
+
 
 class TestFixed:
     def test_a_fixed_backoff_waits_the_same_before_every_retry(self) -> None:

@@ -22,7 +22,7 @@ def retry_delay_ms(policy: RetryPolicy, backoff: BackoffSpec | None, attempt: in
     else:
         factor = policy.multiplier if backoff.multiplier is None else backoff.multiplier
         try:
-            base = backoff.delay_ms * factor**attempt
+            base = backoff.delay_ms * float(factor) ** attempt
         except OverflowError:
             base = math.inf
         if math.isnan(base):  # 0 times infinity: use the longest delay

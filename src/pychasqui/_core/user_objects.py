@@ -6,8 +6,7 @@ _qualname_of = type.__dict__["__qualname__"].__get__  # the interpreter's own; a
 
 
 def class_name_of(value: object) -> str:
-    name: str = _qualname_of(type(value))
-    return name
+    return to_plain_str(_qualname_of(type(value)))  # a class may have a name of a subclass of str
 
 
 def safe_str(value: object) -> str:

@@ -91,7 +91,7 @@ class AddBatch:
         self.number, self.slot = batch_number, ledger_slot
 
     def use_ledger(self) -> None:
-        """The server has refused the number: nothing was added."""
+        """Sends the job with the ledger from now on; only for one that was refused by its number."""
         self.is_sent_by_idmp = False
 
     def may_use_transaction_and_not_again(self) -> bool:

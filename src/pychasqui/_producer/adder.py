@@ -169,10 +169,11 @@ class Adder:
             self._start_resending()
             return
         if batch.is_sent_by_idmp and not session.can_use_idmp:
-            self._give_up_batch(
-                batch, _to_add_unknown_if_in_doubt(batch, ConnectionLost("the server that was asked is gone"))
-            )
-            return
+            if batch.is_in_doubt:
+                gone = ConnectionLost("the server that was asked is gone")
+                self._give_up_batch(batch, _to_add_unknown_if_in_doubt(batch, gone))
+                return
+            batch.use_ledger()
         self._sent.add(batch)
         if batch.is_sent_by_idmp:
             session.write_add_by_idmp(batch.number, batch.envelopes[0], batch.names[0])
@@ -235,7 +236,8 @@ class Adder:
             self._stuck.append(batch)
             self._start_resending()
         elif not self._resend_by_ledger_if_idmp_refused(batch, error):
-            self._give_up_batch(batch, error)
+            # A refusal answers only the last sending; an earlier one may have added the jobs.
+            self._give_up_batch(batch, _to_add_unknown_if_in_doubt(batch, error))
             self._send_waiting_while_slots_are_free()
 
     def _resend_by_ledger_if_idmp_refused(self, batch: AddBatch, error: ChasquiError) -> bool:
@@ -302,4 +304,4 @@ class Adder:
 def _to_add_unknown_if_in_doubt(batch: AddBatch, error: ChasquiError) -> ChasquiError:
     if not batch.is_in_doubt:
         return error
-    return AddUnknown(f"no answer to an add within its time, it may or may not have been made: {error}")
+    return AddUnknown(f"no answer came to an add that was sent, it may or may not have been made: {error}")

@@ -36,9 +36,13 @@ class ReplicatedAdder(Adder):
         self._counting_session: AddSession | None = None  # where a round is under way
 
     async def close(self) -> None:
-        while self._awaiting_replicas:
-            await asyncio.wait([waiter for one in self._awaiting_replicas for waiter in one.batch.waiters])
+        while waiters := self._list_unanswered_waiters():
+            await asyncio.wait(waiters)
         await super().close()
+
+    def _list_unanswered_waiters(self) -> list[asyncio.Future[str]]:
+        """Those of cancelled adds are done, though their batches are still counted."""
+        return [waiter for one in self._awaiting_replicas for waiter in one.batch.waiters if not waiter.done()]
 
     def _complete_batch(self, batch: AddBatch, answer: int | bytes) -> None:
         session = self._add_broker.live_session_or_none()

@@ -98,9 +98,9 @@ def remove_expiry(extras: bytes) -> bytes:
 
 
 def insert_extras_before_own(envelope: bytes, more: bytes) -> bytes:
-    """Returns an envelope that has extras of its own with more of them, its own at the end."""
+    """Returns an envelope with more extras; those that it has already stay at the end."""
     old = decode_envelope(envelope)
-    extras = encode({**decode_data(more), **decode_data(old.extras)})
+    extras = encode({**decode_data(more), **decode_data(old.extras)}) if old.extras else more
     return encode_envelope(old.id, old.payload, old.created_at_ms, old.attempt, old.retry, extras)
 
 
