@@ -100,6 +100,25 @@ async def test_a_provider_that_ends_its_thread_has_failed(redis_url: str) -> Non
             await queue.add("send")
 
 
+@pytest.mark.parametrize("is_plain", (False, True))
+@pytest.mark.parametrize("ending", (asyncio.CancelledError, SystemExit))
+async def test_an_async_provider_that_ends_its_task_has_failed_and_is_asked_again(
+    vault: Vault, queue_name: str, redis_url: str, ending: type[BaseException], is_plain: bool
+) -> None:
+    endings = [ending]
+
+    async def provide() -> tuple[str, str]:
+        if endings:
+            raise endings.pop()
+        return "ann", "first"
+
+    provider: Any = (lambda: provide()) if is_plain else provide
+    async with Queue(queue_name, redis_url=redis_url, credential_provider=provider) as queue:
+        await queue.add("send")
+        assert await queue.purge("waiting") == 1
+    assert not endings
+
+
 async def test_a_provider_that_has_failed_has_answered(redis_url: str) -> None:
     answer: Any = "of another shape"
     connector = Connector(redis_url, tls=False, client_name="chasqui-test", credential_provider=lambda: answer)

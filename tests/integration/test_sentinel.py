@@ -11,6 +11,9 @@ from collections.abc import Iterator
 import pytest
 
 from pychasqui import Queue
+from pychasqui._redis.endpoint import parse_location
+from pychasqui._redis.topology.node_map import Address
+from pychasqui._redis.topology.sentinel import SentinelSurvey
 from pychasqui.doctor import Doctor
 from pychasqui.errors import RedisTrouble
 from tests.support.sentinels import MASTER_NAME, SentinelServers
@@ -69,6 +72,28 @@ async def test_one_thread_watches_for_all_connections_and_ends_with_the_last(
         await two.add("run")
         assert len(watches()) == 1
     await eventually(lambda: not watches())
+
+
+async def test_a_sentinel_that_is_gone_is_forgotten_once_no_other_names_it() -> None:
+    with SentinelServers() as sentinels:
+        first, *others = [Address("127.0.0.1", each.port) for each in sentinels.sentinels]
+        survey = SentinelSurvey(parse_location(f"redis+sentinel://{first}/{MASTER_NAME}"), lambda: None)
+        try:
+            await survey.find_changed_map_or_return_known(None, set(), is_suspicious=False)
+            assert set(survey._sentinels) == {first, *others}
+            sentinels.sentinels[2].stop()
+            await survey.find_changed_map_or_return_known(None, set(), is_suspicious=False)
+            assert set(survey._sentinels) == {first, *others}  # the others wait for it
+            for sentinel in sentinels.sentinels[:2]:
+                sentinel.execute("SENTINEL", "RESET", MASTER_NAME)
+
+            async def is_forgotten() -> bool:
+                await survey.find_changed_map_or_return_known(None, set(), is_suspicious=False)
+                return set(survey._sentinels) == {first, others[0]}
+
+            await eventually(is_forgotten, timeout=30)
+        finally:
+            await survey.close()
 
 
 async def test_the_doctor_shows_the_master_and_its_replicas(sentinels: SentinelServers) -> None:

@@ -256,6 +256,8 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
     ("lib/store_job", _SET_OFFICIAL, "window_ms, official_ms -> official_ms, window_ms"): SYMMETRIC,
     ("lib/store_job", "elseif is_official then", "is_official -> true"): NOT_THERE,
     ("add_with_options", "local due_ms, relative = 0, string.match(ARGV[i + 3], '^%+(%d+)$')", "0 -> 1"): PAST,
+    ("add_with_options", "call('HSET', ledger, slot, seen or '0 0')", "'0 0' -> ''"): TWO,
+    ("add_with_options", "if not seen then redis.pcall('HDEL', ledger, slot) end", "pcall -> call"): TWO,
     ("add_with_options", _IS_SOONEST, "'-inf' -> ''"): NO_SCORE,
     ("due_repeatables", _DUE_MS, "0 -> 1"): FIRST_ALONE,
     ("due_repeatables", _ANOTHER_LEADS, "0 -> 1"): "if nothing is stored, nothing is overdue",

@@ -527,6 +527,13 @@ class TestPoison:
         assert LEDGER not in group.keys
         assert [key for key in group.keys if ":unique:" in key] == []
 
+    def test_a_batch_that_a_stream_refuses_leaves_the_slot_as_it_was(self, group: Group) -> None:
+        group.add_with_options(Wanted("", b"1", "1"), number=6)
+        use_up(group)
+        with pytest.raises(redis.ResponseError, match=r"exhausted|equal or smaller"):
+            group.add_with_options(Wanted("", b"2", "2"), number=7)
+        assert group.client.hgetall(LEDGER) == {b"0": b"6 n"}
+
     def test_jobs_that_the_stream_refuses_are_full_and_the_others_are_stored(self, group: Group) -> None:
         use_up(group)
         jobs = (only(b"1", due=LATER), only(b"2", job_id="2"), Wanted("", b"3", "3"), only(b"4", "replace"))
@@ -872,6 +879,13 @@ class TestNarrowUser:
 
     def test_a_user_without_xadd_adds_no_job(self, group: Group) -> None:
         self.check(group, "-xadd")
+
+    def test_a_user_without_hset_adds_no_job(self, group: Group) -> None:
+        """The batch would not be on record: sent again, it would be added again."""
+        self.check(group, "-hset")
+        with group.as_user("allkeys", "+@all", "-hset") as narrow, refused("hset"):
+            narrow.add_with_options(Wanted("", b"alone", "alone"), number=99)
+        assert group.envelopes == [b"first"]
 
     def test_a_user_without_read_commands_replaces_no_job(self, group: Group) -> None:
         for command in ("-mget", "-pttl", "-zscore", "-xrange"):

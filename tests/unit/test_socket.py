@@ -511,6 +511,52 @@ class TestSlowLines:
         assert await behind == b"mine"
         assert len(answers) == 1
 
+    async def test_an_impatient_call_does_not_end_a_line_that_moves(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(socket_module, "PROGRESS_PERIOD_S", 30)
+        socket, line = open_socket()
+        answers: list[Any] = []
+        call = ask(socket, within_s=0.02)
+        receive(socket, b"$4000\r\n" + b"x" * 3000)
+        await asyncio.sleep(0.04)
+        impatient = ask(socket, within_s=0.01)
+        socket.write_without_reply_handler(b"strict")
+        socket.expect_reply(asyncio.get_running_loop().time() + 0.02, answers.append)
+        async with asyncio.timeout(20):
+            while not answers:
+                await asyncio.sleep(0.01)
+        assert isinstance(answers[0], CommandTimeout)
+        assert not line.is_aborted
+        receive(socket, b"x" * 1000 + b"\r\n+mine\r\n+dropped\r\n")
+        assert [await call, await impatient] == [b"x" * 4000, b"mine"]
+
+    async def test_impatient_calls_do_not_keep_a_trickle_alive(self) -> None:
+        socket, line = open_socket()
+        call = ask(socket, within_s=0.02)
+        receive(socket, b"$20000\r\n")
+        for _ in range(20):
+            receive(socket, b"x")
+            ask(socket, within_s=0.005).add_done_callback(lambda done: done.exception())
+            await asyncio.sleep(0.01)
+        assert line.is_aborted
+        with pytest.raises(CommandTimeout):
+            await call
+
+    async def test_a_strict_deadline_between_two_checks_is_kept(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(socket_module, "PROGRESS_PERIOD_S", 30)
+        socket, line = open_socket()
+        answers: list[Any] = []
+        call = ask(socket, within_s=0.02)
+        socket.write_without_reply_handler(b"strict")
+        socket.expect_reply(asyncio.get_running_loop().time() + 0.05, answers.append)
+        receive(socket, b"$4000\r\n" + b"x" * 3000)
+        async with asyncio.timeout(20):
+            while not answers:
+                await asyncio.sleep(0.01)
+        assert isinstance(answers[0], CommandTimeout)
+        assert not line.is_aborted
+        receive(socket, b"x" * 1000 + b"\r\n")
+        assert await call == b"x" * 4000
+
     async def test_strict_deadlines_are_kept_behind_a_call_that_sends_another_when_it_is_late(self) -> None:
         socket, line = open_socket()
         answers: list[Any] = []

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
+import threading
 from unittest.mock import Mock
 
 import pytest
@@ -14,7 +16,7 @@ from pychasqui._redis.topology import route as routes
 from pychasqui._redis.topology.cluster import read_slots
 from pychasqui._redis.topology.node_map import Address, slot_of
 from pychasqui._redis.url import CLUSTER, SENTINEL, SERVER
-from pychasqui.errors import InvalidArgument
+from pychasqui.errors import ConnectionLost, InvalidArgument
 from tests.support.cases import in_one_test
 
 A, B = Address("10.0.0.1", 7001), Address("10.0.0.2", 7002)
@@ -121,3 +123,18 @@ def test_a_child_that_is_forked_while_a_route_is_looked_up_can_look_it_up() -> N
             route.remove_follower(Mock())
             os._exit(0 if is_same else 1)
     assert os.waitpid(child, 0)[1] == 0
+
+
+async def test_a_route_whose_thread_could_not_start_once_starts_it_at_the_next_attempt(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    route = routes.Route(parse_location("redis+sentinel://127.0.0.1:1/mymaster"))
+    follower = Mock(slot=0)
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", Mock(side_effect=RuntimeError("can't start new thread")))
+        with pytest.raises(RuntimeError):
+            await route.follow_master(follower)
+    async with asyncio.timeout(20):
+        with pytest.raises(ConnectionLost, match="no Sentinel answers"):
+            await route.follow_master(follower)
+    route.remove_follower(follower)

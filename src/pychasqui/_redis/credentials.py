@@ -46,7 +46,7 @@ class RefusedCredentials(AuthenticationFailed):
 
 
 class _ThreadEnded(Exception):
-    """A provider has raised what ends its thread, such as SystemExit, which must not end the event loop as well."""
+    """A provider has raised what ends its thread or task, as SystemExit does; it must not end the connection too."""
 
 
 class Login(NamedTuple):
@@ -143,9 +143,20 @@ async def _call_provider(provider: Any, address: str | None) -> Any:
     call = own or getattr(provider, "get_credentials", None) or provider
     arguments = (address,) if _takes_address(call) else ()
     if inspect.iscoroutinefunction(call) or inspect.iscoroutinefunction(getattr(call, "__call__", None)):  # noqa: B004  to look at it
-        return await call(*arguments)
+        return await _await_answer(call(*arguments))
     answer = await _call_in_thread(lambda: call(*arguments))
-    return await answer if inspect.isawaitable(answer) else answer
+    return await _await_answer(answer) if inspect.isawaitable(answer) else answer
+
+
+async def _await_answer(answer: Awaitable[Any]) -> Any:
+    """Awaits it. CancelledError of its own, as from a task that it awaits, is a failure; that of our task is not."""
+    task = asyncio.current_task()
+    try:
+        return await answer
+    except (asyncio.CancelledError, SystemExit) as error:
+        if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+            raise
+        raise _ThreadEnded from error
 
 
 def _takes_address(call: Callable[..., Any]) -> bool:

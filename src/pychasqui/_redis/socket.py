@@ -15,9 +15,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import socket
-import sys
-from array import array
 from collections import deque
 from collections.abc import Callable
 from functools import partial
@@ -28,10 +25,7 @@ import hiredis
 from ..errors import ChasquiError, CommandTimeout, ConnectionLost, NotRedis, ReplyError
 from .dialect import Dialect
 from .error_actions import may_send_again_after, should_reconnect_after
-
-if sys.platform.startswith("linux"):
-    import fcntl
-    import termios
+from .send_buffer import bytes_in_kernel_send_buffer
 
 CONGESTED_BYTES = 1024 * 1024  # written and not yet read by the peer: a few of our largest batches
 
@@ -83,6 +77,7 @@ class Socket(asyncio.BufferedProtocol):
         self.arriving_bytes = 0  # bytes of the reply that is arriving, or that is being passed on
         self.max_reply_bytes = math.inf  # a larger reply ends the socket before it fills our memory
         self._moved: tuple[int, int] | None = None  # bytes received and bytes unsent at the last check
+        self._next_check_at = 0.0  # of what has moved: no earlier, however early the deadline of a new call is
         self._unsent: list[bytes] = []
         self._transport: asyncio.Transport | None = None
         self._alarm: asyncio.TimerHandle | None = None
@@ -265,17 +260,21 @@ class Socket(asyncio.BufferedProtocol):
             self._moved = None
             if self._pending:
                 self._set_deadline_timer(deadline)
-        elif self._has_progressed_since_last_check():
+        elif self._has_progressed_since_last_check(now):
             self._time_out_strict_calls(now)
-            self._set_deadline_timer(now + PROGRESS_PERIOD_S)
+            strict = min((due for _, due, is_strict in self._pending if is_strict), default=self._next_check_at)
+            self._set_deadline_timer(min(strict, self._next_check_at))
         else:
             self.drop(CommandTimeout("the server did not answer in time"))
 
-    def _has_progressed_since_last_check(self) -> bool:
-        """Returns whether bytes have moved since the last check.
+    def _has_progressed_since_last_check(self, now: float) -> bool:
+        """Returns whether bytes have moved since the last check, or whether it is too early for the next one.
 
         At the first check: whether part of a reply has arrived, or a large write is unsent.
         """
+        if self._moved is not None and now < self._next_check_at:
+            return True
+        self._next_check_at = now + PROGRESS_PERIOD_S
         unsent, before = self._written_bytes_not_yet_received(), self._moved
         self._moved = (self._received, unsent)
         if before is None:
@@ -286,7 +285,7 @@ class Socket(asyncio.BufferedProtocol):
         """Bytes that the peer has not received yet: in the transport's buffer and, where known, in the system's."""
         if self._transport is None:
             return 0
-        return self._transport.get_write_buffer_size() + _bytes_in_kernel_send_buffer(
+        return self._transport.get_write_buffer_size() + bytes_in_kernel_send_buffer(
             self._transport.get_extra_info("socket")
         )
 
@@ -336,15 +335,3 @@ def _resolve_future(future: asyncio.Future[Any], reply: Any) -> None:
 
 def _drop_reply(reply: Any) -> None:
     """Is the on_reply of a call that was given up."""
-
-
-def _bytes_in_kernel_send_buffer(sock: socket.socket | None) -> int:
-    """Bytes in the system's send buffer. Only Linux reports them; elsewhere they count as sent."""
-    if sock is None or not sys.platform.startswith("linux"):
-        return 0
-    queued = array("i", [0])
-    try:
-        fcntl.ioctl(sock.fileno(), termios.TIOCOUTQ, queued)
-    except OSError:  # a kind of socket without this call, or closed meanwhile
-        return 0
-    return queued[0]

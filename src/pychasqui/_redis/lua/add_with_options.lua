@@ -50,6 +50,10 @@ local is_full = room < needed
 if needed > 0 then room = math.huge end  -- such a batch is taken whole
 local soonest, answers, failure = math.huge, {}, nil
 
+-- The last that could be refused: a batch that was added must be on record.
+call('HSET', ledger, slot, seen or '0 0')
+redis.pcall('PEXPIRE', ledger, ledger_ttl_ms)
+
 -- include lib/store_job.lua
 -- include lib/add_unless_taken.lua
 -- include lib/with_expiry.lua
@@ -65,13 +69,15 @@ for i = first_job, #ARGV, words_a_job do
   end
 end
 local answer = table.concat(answers)
-if failure and not string.find(answer, '[nr]') then return failure end
+if failure and not string.find(answer, '[nr]') then
+  if not seen then redis.pcall('HDEL', ledger, slot) end
+  return failure
+end
 
 -- Wakes promoters that sleep, if a job is due sooner than the one they know of. They also look by themselves.
 if soonest < math.huge and redis.pcall('ZCOUNT', delayed, '-inf', '(' .. string.format('%.0f', soonest)) == 0 then
   publish(due_channel, soonest - now_ms)
 end
 
-redis.pcall('HSET', ledger, slot, ARGV[2] .. ' ' .. answer)
-redis.pcall('PEXPIRE', ledger, ledger_ttl_ms)
+call('HSET', ledger, slot, ARGV[2] .. ' ' .. answer)
 return answer

@@ -126,6 +126,11 @@ class NodeConnections:
                 raise error
         return answers
 
+    async def close_connection_to(self, address: Address) -> None:
+        """The node is gone."""
+        if (connection := self._connections.pop(address, None)) is not None:
+            await connection.close()
+
     async def close(self) -> None:
         for connection in self._connections.values():
             await connection.close()

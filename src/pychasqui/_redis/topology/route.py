@@ -130,8 +130,9 @@ class Route:
         with self._lock:
             self._followers.add(follower)
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run_thread, name="chasqui watch", daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._run_thread, name="chasqui watch", daemon=True)
+                thread.start()  # it may be refused: then the next attempt starts one
+                self._thread = thread
 
     async def _request_refresh_and_wait(self) -> None:
         look: Future[None] = Future()

@@ -40,7 +40,8 @@ class SentinelSurvey:
         self._service = location.service
         self._wake = wake
         self._nodes = NodeConnections(location.seeds[0])
-        self._sentinels = [Address(seed.host, seed.port) for seed in location.seeds]
+        self._seeds = [Address(seed.host, seed.port) for seed in location.seeds]
+        self._sentinels = self._seeds.copy()
         self._older_looks = 0
 
     async def find_changed_map_or_return_known(
@@ -53,7 +54,7 @@ class SentinelSurvey:
         reports = {address: each for address, each in answers.found.items() if each.master is not None}
         if not reports:
             raise self._make_no_master_error(answers)
-        self._add_found_sentinels(reports)
+        await self._update_found_sentinels(reports)
         if known is None:
             self._refuse_two_masters(reports)
         newest = max(reports.values(), key=lambda each: each.epoch)
@@ -93,12 +94,18 @@ class SentinelSurvey:
         if message.startswith(self._service.encode() + b" "):
             self._wake()
 
-    def _add_found_sentinels(self, reports: dict[Address, MasterReport]) -> None:
-        """The Sentinels know each other: one that answers is enough to find the rest."""
-        for each in reports.values():
-            for address in sorted(each.sentinels):
-                if address not in self._sentinels and len(self._sentinels) < MAX_SENTINELS:
-                    self._sentinels.append(address)
+    async def _update_found_sentinels(self, reports: dict[Address, MasterReport]) -> None:
+        """The Sentinels know each other: one that answers is enough to find the rest.
+
+        One that was found so is forgotten once it is silent and no other names it, so that there is room for the next.
+        """
+        named = {address for each in reports.values() for address in each.sentinels}
+        known = {*self._seeds, *reports, *named}
+        for address in [each for each in self._sentinels if each not in known]:
+            self._sentinels.remove(address)
+            await self._nodes.close_connection_to(address)
+        new = sorted(named.difference(self._sentinels))
+        self._sentinels += new[: max(0, MAX_SENTINELS - len(self._sentinels))]
 
     def _refuse_two_masters(self, reports: dict[Address, MasterReport]) -> None:
         """Sentinels that name different masters and do not know each other are of two sets."""
