@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from time import monotonic
 from typing import Any
 
 import pytest
 
 from pychasqui import Job, Queue, QueueEvents, Worker
+from pychasqui._redis.connection import Connection
 from pychasqui._redis.keys import Keys
+from pychasqui._redis.socket import Redirected
 from pychasqui.errors import AddUnknown, NotReplicated, RedisTrouble
 from tests.support.fake_server import FakeServer, redis_that_says
 from tests.support.proxy import Proxy
@@ -175,6 +178,31 @@ class TestQueues:
                     await adding
             finally:
                 pair.new.resume()
+
+    async def test_an_add_whose_connection_has_moved_on_before_its_answer_does_not_hang(
+        self, pair: Pair, queue_name: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """As when a slot moves while the former node is still a master: its socket answers what is under way."""
+        retire_all: list[Callable[[], None]] = []
+
+        class Noted(Connection):
+            def __init__(self, *arguments: Any, **options: Any) -> None:
+                super().__init__(*arguments, **options)
+                retire_all.append(
+                    partial(self._stop_using_socket, Redirected("the slot has moved"), waits_for_replies=True)
+                )
+
+        monkeypatch.setattr("pychasqui._redis.connector.Connection", Noted)
+        async with Queue(queue_name, redis_url=pair.url, timeout_s=3) as queue:
+            await queue.add("run", 1, wait_replicas=1)
+            adding = asyncio.create_task(queue.add("run", 2, wait_replicas=1))
+            await asyncio.sleep(0)
+            for retire in retire_all:
+                retire()
+            async with asyncio.timeout(5):
+                with pytest.raises(NotReplicated, match="the connection has moved on"):
+                    await adding
+        assert pair.old.execute("XLEN", Keys(queue_name).stream) == 2
 
     async def test_replicas_that_are_away_hold_up_no_other_add(self, pair: Pair, queue_name: str) -> None:
         async with Queue(queue_name, redis_url=pair.url, timeout_s=1) as queue:

@@ -46,7 +46,10 @@ class ReplicatedAdder(Adder):
 
     def _complete_batch(self, batch: AddBatch, answer: int | bytes) -> None:
         session = self._add_broker.live_session_or_none()
-        assert session is not None  # it has just brought the answer
+        if session is None:  # the slot has moved: the socket has answered what was under way, and takes nothing more
+            reason = f"added, but nobody knows whether {batch.replicas} replicas have it: the connection has moved on"
+            batch.fail_waiters(NotReplicated(reason))
+            return
         self._awaiting_replicas.append(AwaitedBatch(batch, answer, session))
         if self._counting_session is not session:
             self._request_replica_count(session)
