@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
 from pathlib import Path
@@ -62,6 +63,32 @@ class TestSuccessors:
         assert "before it has started" not in caplog.text
         old.kill()
         await old.wait()
+
+
+class TestEnds:
+    async def test_an_error_in_what_follows_the_end_of_a_process_keeps_nobody_waiting(
+        self, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        def fail(_: ChildProcess) -> None:
+            raise ValueError("an odd page")
+
+        child = ChildProcess(lambda *_: None, fail)
+        await child.start(["true"], os.environ, folder=tmp_path, serves_pages=False)
+        assert await asyncio.wait_for(child.wait(), 30) == 0
+        assert "an odd page" in caplog.text
+
+    async def test_the_leases_of_a_process_end_also_if_its_counts_cannot_be_kept(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        supervisor = ProcessSupervisor([], SupervisorOptions(processes=1, shutdown_timeout_s=1.0, hang_timeout_s=None))
+        ended: list[HeldLease] = []
+        monkeypatch.setattr(supervisor._leases, "start_ending_leases", lambda leases, **_: ended.extend(leases))
+        monkeypatch.setattr(supervisor._pages, "add_counts_of_ended_process", lambda _: 1 / 0)
+        child = ChildProcess(lambda *_: None, lambda _: None)
+        child.leases.append(LEASE)
+        with pytest.raises(ZeroDivisionError):
+            supervisor._handle_exit(child)
+        assert ended == [LEASE]
 
 
 class TestMessages:

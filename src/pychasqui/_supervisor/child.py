@@ -111,8 +111,12 @@ class ChildProcess:
         await asyncio.wait({reading})
         writer.close()
         self._exit_code = code
-        self._on_end(self)
-        self._changed.set()
+        try:
+            self._on_end(self)
+        except Exception:  # whoever waits for the end goes on all the same
+            log.exception("what follows the end of process %d has failed", self.pid)
+        finally:
+            self._changed.set()
 
     async def _read_messages_or_kill_process(self, reader: asyncio.StreamReader) -> None:
         try:

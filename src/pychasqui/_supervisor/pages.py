@@ -8,6 +8,7 @@ there, is shown with the numbers of its last answer.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable, Iterable
 from http import HTTPStatus
 
@@ -19,10 +20,11 @@ from .child import ChildProcess
 ANSWER_WITHIN_S = 2.0
 LOOK_EVERY_S = 2.0
 SERVED_FOR_S = 0.5
+HEAD = re.compile(rb"HTTP/1\.1 (?P<status>[0-9]{3}) .*\r\nContent-Length: (?P<length>[0-9]+)(\r\n|$)", re.DOTALL)
 
 
 async def fetch_page(socket_path: str, page: str) -> tuple[int, str]:
-    """Gets a page at a Unix socket: status and body. Raises OSError or TimeoutError."""
+    """Gets a page at a Unix socket: status and body. Raises OSError, also for half an answer, or TimeoutError."""
     async with asyncio.timeout(ANSWER_WITHIN_S):
         reader, writer = await asyncio.open_unix_connection(socket_path)
         try:
@@ -31,10 +33,10 @@ async def fetch_page(socket_path: str, page: str) -> tuple[int, str]:
         finally:
             writer.close()
     head, _, body = response.partition(b"\r\n\r\n")
-    status = head.split(b" ", 2)[1:2]
-    if not status or not status[0].isdigit():
+    found = HEAD.match(head)
+    if found is None or len(body) < int(found["length"]):
         raise ConnectionResetError("the answer is cut off")
-    return int(status[0]), body.decode("utf-8", "replace")
+    return int(found["status"]), body.decode("utf-8", "replace")
 
 
 class SupervisorPages:
@@ -76,10 +78,10 @@ class SupervisorPages:
             return
         for path in child.started.pages:
             try:
-                _, text = await fetch_page(path, "/metrics")
+                status, text = await fetch_page(path, "/metrics")
             except (OSError, TimeoutError):
                 continue
-            if child.is_running:
+            if status == HTTPStatus.OK and child.is_running:
                 self._last.setdefault(child, {})[path] = text
 
     async def _answer_metrics(self) -> Answer:

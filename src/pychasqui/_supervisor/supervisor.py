@@ -166,10 +166,10 @@ class ProcessSupervisor:
     def _handle_exit(self, child: ChildProcess) -> None:
         self._children.discard(child)
         self._recycled.discard(child)
-        self._pages.add_counts_of_ended_process(child)
         self._leases.start_ending_leases(child.leases, has_exited_with_error=child.exit_code != 0)
         if child.was_stopped and not child.was_killed:
             log.info("process %d %s", child.pid, describe_exit(child.exit_code or 0))
+        self._pages.add_counts_of_ended_process(child)
 
     def _should_leave_empty_and_stop_if_broken(self, ended: ChildProcess) -> bool:
         code = ended.exit_code or 0
