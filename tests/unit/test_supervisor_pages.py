@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import time
 from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
 
-from pychasqui._supervisor.pages import fetch_page
+from pychasqui._supervisor.child import ChildProcess
+from pychasqui._supervisor.messages import Started
+from pychasqui._supervisor.pages import SupervisorPages, fetch_page
 
 METRICS = '# HELP a_total b\n# TYPE a_total counter\na_total{queue="x"} 5\n'
 
@@ -37,3 +42,30 @@ class TestFetching:
         async with await asyncio.start_unix_server(answering(answer(METRICS)[:kept]), tmp_path / "s"):
             with pytest.raises(ConnectionResetError, match="cut off"):
                 await fetch_page(str(tmp_path / "s"), "/metrics")
+
+
+class TestHangingProcesses:
+    @pytest.mark.parametrize(("page", "status"), (("/metrics", 200), ("/readyz", 503)))
+    async def test_a_process_with_several_workers_that_do_not_answer_delays_a_page_by_one_timeout(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, page: str, status: int
+    ) -> None:
+        monkeypatch.setattr("pychasqui._supervisor.pages.ANSWER_WITHIN_S", 0.3)
+        async with AsyncExitStack() as stack:
+            for number in range(10):
+                await stack.enter_async_context(await asyncio.start_unix_server(hang, tmp_path / f"{number}"))
+            child = ChildProcess(lambda *_: None, lambda _: None)
+            await child.start(["sleep", "60"], os.environ, folder=tmp_path, serves_pages=True)
+            stack.push_async_callback(child.wait)
+            stack.callback(child.kill)
+            child._handle_message(Started([str(tmp_path / f"{number}") for number in range(10)]))
+            pages = SupervisorPages(lambda: [child], lambda: [child]).pages()
+            begun = time.monotonic()
+            made = await pages[page]()
+            assert time.monotonic() - begun < 1.5
+        assert made.status == status
+        assert made.body.count("does not answer") == (10 if page == "/readyz" else 0)
+
+
+async def hang(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    await reader.read()  # until the client leaves
+    writer.close()

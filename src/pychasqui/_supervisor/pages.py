@@ -1,8 +1,8 @@
 """The pages that the supervisor serves for all processes: /metrics, /healthz and /readyz.
 
 Each worker serves its own pages at a Unix socket in a folder of the supervisor's. /metrics adds them up. /readyz says
-whether each slot has a process whose workers can run jobs. A process that does not answer, because C code keeps the GIL
-there, is shown with the numbers of its last answer.
+whether each slot has a process whose workers can run jobs. All workers are asked at the same time. A process that does
+not answer, because C code keeps the GIL there, is shown with the numbers of its last answer.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from http import HTTPStatus
 
 from .._http.merged_metrics import MergedMetrics
@@ -71,16 +72,12 @@ class SupervisorPages:
             self._deaths.add()
 
     async def _fetch_metrics(self) -> None:
-        await asyncio.gather(*(self._fetch_metrics_of(child) for child in list(self._children())))
+        started = [(child, child.started) for child in self._children() if child.started is not None]
+        await asyncio.gather(*(self._fetch_metrics_at(path, child) for child, its in started for path in its.pages))
 
-    async def _fetch_metrics_of(self, child: ChildProcess) -> None:
-        if child.started is None:
-            return
-        for path in child.started.pages:
-            try:
-                status, text = await fetch_page(path, "/metrics")
-            except (OSError, TimeoutError):
-                continue
+    async def _fetch_metrics_at(self, path: str, child: ChildProcess) -> None:
+        with suppress(OSError, TimeoutError):
+            status, text = await fetch_page(path, "/metrics")
             if status == HTTPStatus.OK and child.is_running:
                 self._last.setdefault(child, {})[path] = text
 
@@ -96,11 +93,10 @@ class SupervisorPages:
         return Answer("ok\n")
 
     async def _answer_readyz(self) -> Answer:
-        troubles = [
-            trouble for each in [await self._list_problems(child) for child in self._slots()] for trouble in each
-        ]
-        if troubles:
-            return Answer("".join(f"{trouble}\n" for trouble in troubles), HTTPStatus.SERVICE_UNAVAILABLE)
+        found = await asyncio.gather(*(self._list_problems(child) for child in self._slots()))
+        problems = [problem for problems in found for problem in problems]
+        if problems:
+            return Answer("".join(f"{problem}\n" for problem in problems), HTTPStatus.SERVICE_UNAVAILABLE)
         return Answer("ok\n")
 
     async def _list_problems(self, child: ChildProcess | None) -> list[str]:
@@ -108,13 +104,12 @@ class SupervisorPages:
             return ["a process has ended, and another one is about to start"]
         if child.started is None:
             return [f"process {child.pid} starts"]
-        found = []
-        for path in child.started.pages:
-            try:
-                status, text = await fetch_page(path, "/readyz")
-            except (OSError, TimeoutError):
-                found.append(f"process {child.pid} does not answer")
-            else:
-                if status != HTTPStatus.OK:
-                    found.append(f"process {child.pid}: {text.strip()}")
-        return found
+        found = await asyncio.gather(*(self._find_problem_at(path, child) for path in child.started.pages))
+        return [problem for problem in found if problem is not None]
+
+    async def _find_problem_at(self, path: str, child: ChildProcess) -> str | None:
+        try:
+            status, text = await fetch_page(path, "/readyz")
+        except (OSError, TimeoutError):
+            return f"process {child.pid} does not answer"
+        return None if status == HTTPStatus.OK else f"process {child.pid}: {text.strip()}"
