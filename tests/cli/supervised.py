@@ -121,6 +121,13 @@ class SupervisedProgram:
                 stderr=log.fileno(),
             )
 
+    async def begin_loading(self, *arguments: str, first: str = "", then: str = "time.sleep(100)") -> None:
+        """Returns once the first process loads a program that has run `first`, and runs `then`."""
+        code = f"import ctypes, signal, time\n{first}\nopen('loading', 'w').close()\n{then}\n"
+        (self.folder / "app.py").write_text(code)
+        self.begin("app:worker", "--processes", "2", *arguments)
+        await eventually((self.folder / "loading").exists, timeout=100)
+
     async def wait_for(self, text: str, times: int = 1) -> None:
         """Waits until the log has this text so often."""
         await eventually(lambda: self.log.count(text) >= times or self._fail_if_ended(text), timeout=100)

@@ -50,6 +50,30 @@ class TestStarting:
         assert ended.returncode == 4
         assert "wrong" not in ended.stderr.replace("wrong password", "")
 
+    @pytest.mark.parametrize("number", (signal.SIGTERM, signal.SIGINT))
+    async def test_a_signal_ends_a_supervisor_whose_first_process_still_loads(
+        self, program: SupervisedProgram, number: signal.Signals
+    ):
+        await program.begin_loading()
+        assert await program.stop(number) == 0
+
+    async def test_a_second_signal_kills_a_first_process_that_still_loads_and_heeds_none(
+        self, program: SupervisedProgram
+    ):
+        await program.begin_loading(first="signal.signal(signal.SIGTERM, signal.SIG_IGN)")
+        program.supervisor.send_signal(signal.SIGTERM)
+        await program.wait_for("drain for up to")
+        await asyncio.sleep(0.3)  # the same signal within 0.2 s is the first once more
+        assert await program.stop() == 1
+
+    async def test_a_first_process_that_hangs_while_it_loads_is_killed_and_another_one_starts(
+        self, program: SupervisedProgram
+    ):
+        await program.begin_loading("--hang-timeout", "2s", then="ctypes.PyDLL(None).sleep(60)")
+        await program.wait_for("has given no sign of life")
+        await program.wait_for("; another one starts in")
+        assert await program.stop() == 0
+
 
 class TestEnding:
     async def test_a_signal_lets_running_jobs_finish_and_ends_with_0(self, program: SupervisedProgram, queue: Queue):

@@ -29,6 +29,7 @@ from .reload import watch_python_files
 from .signals import SupervisorSignals
 from .slot import ProcessSlot
 from .systemd import Systemd
+from .waiting import wait_for_first
 
 log = logging.getLogger("chasqui.supervisor")
 
@@ -98,16 +99,14 @@ class ProcessSupervisor:
 
     async def _run_until_stopped(self) -> None:
         # The first process shows whether the program can be loaded; if not, one of them says so and not all.
+        self._start_task_that_must_not_fail(self._kill_hanging_and_replace_large_children())
         first = await self._slots[0].start()
-        await first.wait_until(lambda: first.is_loaded or not first.is_running)
-        if not first.is_running and self._should_leave_empty_and_stop_if_broken(first):
+        is_known = first.wait_until(lambda: first.is_loaded or not first.is_running)
+        await wait_for_first(is_known, self._signals.stop.wait())
+        if self._signals.stop.is_set() or (not first.is_running and self._should_leave_empty_and_stop_if_broken(first)):
             return
-        for service in (
-            self._kill_hanging_and_replace_large_children(),
-            self._replace_all_when_asked(),
-            self._systemd.keep_notifying_watchdog(),
-        ):
-            self._start_task_that_must_not_fail(service)
+        self._start_task_that_must_not_fail(self._replace_all_when_asked())
+        self._start_task_that_must_not_fail(self._systemd.keep_notifying_watchdog())
         if self._options.reload_folders:
             self._start_task_that_must_not_fail(
                 watch_python_files(self._options.reload_folders, self._handle_changed_files)
@@ -291,13 +290,8 @@ class ProcessSupervisor:
         """Asks all processes to end, once more if they have been asked. Whether they do, in time."""
         for child in list(self._children):
             child.ask_to_end()
-        waits: set[asyncio.Task[object]] = {asyncio.create_task(self._wait_for_children())}
-        if hurried is not None:
-            waits.add(asyncio.create_task(hurried.wait()))
-        await asyncio.wait(waits, timeout=within_s, return_when=asyncio.FIRST_COMPLETED)
-        for wait in waits:
-            wait.cancel()
-        await asyncio.wait(waits)
+        hurry = [hurried.wait()] if hurried is not None else []
+        await wait_for_first(self._wait_for_children(), *hurry, timeout_s=within_s)
         return not self._children
 
     async def _wait_for_children(self) -> None:
