@@ -73,6 +73,10 @@ def named():
     return make(consumer_id="named")
 
 
+def patient():
+    return make(shutdown_deadline_s=60)
+
+
 def unconnected():
     return make(redis_url="redis://127.0.0.1:1")
 

@@ -89,6 +89,12 @@ class TestEnding:
         assert await program.wait() == 0
         assert len(program.runs("begin")) == len(program.runs("end")) == 4
 
+    async def test_a_process_may_drain_for_as_long_as_its_workers_do(self, program: SupervisedProgram):
+        program.begin("app:patient", "--processes", "1", CHASQUI_SHUTDOWN_DEADLINE_S="1")
+        await program.wait_for(" works\n")
+        assert await program.stop() == 0
+        assert "1 processes drain for up to 60 s" in program.log
+
     async def test_a_second_ctrl_c_ends_at_once_and_hands_the_jobs_back(
         self, program: SupervisedProgram, queue: Queue, witness, queue_name: str
     ):

@@ -34,6 +34,7 @@ class ChildProcess:
         self.started: Started | None = None
         self.leases: list[HeldLease] = []  # of its workers, also before all of them have started
         self.is_loaded = False
+        self.shutdown_deadline_s = 0.0  # how long its workers let jobs finish
         self.started_at = 0.0  # monotonic
         self.last_message_at = clock.monotonic()  # when it last sent anything
         self.was_stopped = False  # on purpose
@@ -129,7 +130,7 @@ class ChildProcess:
 
     def _handle_message(self, message: Message) -> None:
         if isinstance(message, Loaded):
-            self.is_loaded = True
+            self.is_loaded, self.shutdown_deadline_s = True, message.shutdown_deadline_s
         elif isinstance(message, LeaseTaken):
             self.leases.append(message.lease)
         elif isinstance(message, Started):

@@ -43,7 +43,7 @@ START_AGAIN_S = 1.0
 @dataclass(frozen=True, kw_only=True)
 class SupervisorOptions:
     processes: int
-    shutdown_timeout_s: float  # how long a process may finish its jobs; it gets CLEANUP_S more to end
+    shutdown_timeout_s: float  # for its jobs, if its workers allow no more; a process gets CLEANUP_S more to end
     hang_timeout_s: float | None  # a process whose interpreter has not run for this long is killed; None: never
     max_memory_bytes: int | None = None  # a process that occupies more is replaced
     metrics_address: tuple[str, int] | None = (
@@ -268,15 +268,16 @@ class ProcessSupervisor:
     # Ending ---------------------------------------------------------------------------------------------------------
 
     async def _shut_down(self) -> None:
-        options = self._options
         self._systemd.notify("STOPPING=1")
         for slot in self._slots:
             slot.end_restart_pause()
         async with self._starting:
             pass  # a process that is being started is among the others then
+        own_s = (child.shutdown_deadline_s for child in self._children)
+        deadline_s = max([self._options.shutdown_timeout_s, *own_s])
         if self._children:
-            log.info("%d processes drain for up to %g s", len(self._children), options.shutdown_timeout_s)
-        if await self._ask_children_to_end_and_wait(options.shutdown_timeout_s + CLEANUP_S, self._signals.hurry):
+            log.info("%d processes drain for up to %g s", len(self._children), deadline_s)
+        if await self._ask_children_to_end_and_wait(deadline_s + CLEANUP_S, self._signals.hurry):
             return
         if self._signals.hurry.is_set() and await self._ask_children_to_end_and_wait(HURRIED_S):
             return
