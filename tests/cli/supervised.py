@@ -127,10 +127,16 @@ class SupervisedProgram:
 
     async def begin_loading(self, *arguments: str, first: str = "", then: str = "time.sleep(100)") -> None:
         """Returns once the first process loads a program that has run `first`, and runs `then`."""
+        self.write_hanging_program(first=first, then=then)
+        self.begin("app:worker", "--processes", "2", *arguments)
+        await eventually(self.is_loading, timeout=100)
+
+    def write_hanging_program(self, *, first: str = "", then: str = "time.sleep(100)") -> None:
         code = f"import ctypes, signal, time\n{first}\nopen('loading', 'w').close()\n{then}\n"
         (self.folder / "app.py").write_text(code)
-        self.begin("app:worker", "--processes", "2", *arguments)
-        await eventually((self.folder / "loading").exists, timeout=100)
+
+    def is_loading(self) -> bool:
+        return (self.folder / "loading").exists()
 
     async def wait_for(self, text: str, times: int = 1) -> None:
         """Waits until the log has this text so often."""

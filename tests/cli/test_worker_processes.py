@@ -16,7 +16,7 @@ import pytest
 from pychasqui import Queue
 from tests.cli.conftest import Finished
 from tests.cli.processes import still_running
-from tests.cli.supervised import LEASE_MS, SupervisedProgram
+from tests.cli.supervised import LEASE_MS, PROGRAM, SupervisedProgram
 from tests.support.server import RedisServer
 from tests.support.waiting import eventually, first_below
 
@@ -241,6 +241,20 @@ class TestReplacing:
         await queue.add("quick", added)
         await eventually(lambda: len(program.runs("end")) == added + 1)
         assert {process.pid for process in program.processes()} == before
+
+    async def test_a_hangup_ends_a_successor_that_hangs_at_its_start_and_begins_again(self, program: SupervisedProgram):
+        await program.start(processes=1)
+        (first,) = program.processes()
+        program.write_hanging_program(first="signal.signal(signal.SIGTERM, signal.SIG_IGN)")
+        program.supervisor.send_signal(signal.SIGHUP)
+        await eventually(program.is_loading, timeout=100)
+        (program.folder / "app.py").write_text(PROGRAM)
+        program.supervisor.send_signal(signal.SIGHUP)
+        await program.wait_for("all processes are replaced")
+        await eventually(lambda: first.pid not in {process.pid for process in program.processes()})
+        assert len(program.processes()) == 1
+        assert "go on with the program that they have loaded" not in program.log
+        assert await program.stop() == 0
 
     async def test_a_process_is_replaced_after_its_number_of_jobs(self, program: SupervisedProgram, queue: Queue):
         await program.start("--max-jobs", "5", processes=1)

@@ -59,8 +59,13 @@ class ProcessSupervisor:
     def __init__(self, command: Sequence[str], options: SupervisorOptions) -> None:
         self._command = command
         self._options = options
+        self._signals = SupervisorSignals()
         self._slots = [
-            ProcessSlot(self._start_child_unless_stopped, is_over=self._should_leave_empty_and_stop_if_broken)
+            ProcessSlot(
+                self._start_child_unless_stopped,
+                is_over=self._should_leave_empty_and_stop_if_broken,
+                restart_all=self._signals.restart_all,
+            )
             for _ in range(options.processes)
         ]
         self._children: set[ChildProcess] = set()  # all that run
@@ -74,7 +79,6 @@ class ProcessSupervisor:
         self._has_worked = False  # whether any process has started its workers
         self._is_ready = False  # whether all slots had a process that works, at the same time
         self._exit_code = 0
-        self._signals = SupervisorSignals()
         self._starting = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -253,13 +257,14 @@ class ProcessSupervisor:
         self._signals.restart_all.set()
 
     async def _replace_all_until_one_fails(self) -> None:
-        """Replaces the processes one after the other. The old ones stay if a new one does not start."""
+        """Replaces the processes one after the other. The old ones stay if a new one does not start. Returns early
+        if all are to be replaced again."""
         log.info("%d processes are replaced, one after the other", len(self._slots))
         for slot in self._slots:
             if self._signals.stop.is_set():
                 return
             if not await slot.replace_or_hurry_restart():
-                if self._signals.stop.is_set():
+                if self._signals.stop.is_set() or self._signals.restart_all.is_set():
                     return
                 log.error("the processes that have not been replaced go on with the program that they have loaded")
                 return
