@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import sys
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,7 @@ from pychasqui._supervisor.systemd import Systemd
 from pychasqui._supervisor.worker_process import JobCounter
 from pychasqui.errors import DecodeError
 from pychasqui.metrics import JobOutcome
+from tests.support.waiting import eventually
 
 LEASE = HeldLease("redis://:secret@host", False, "mails", "default", "c-1", 6000)
 
@@ -63,6 +65,34 @@ class TestSuccessors:
         assert "before it has started" not in caplog.text
         old.kill()
         await old.wait()
+
+    async def test_a_process_that_asks_for_a_successor_before_it_is_in_its_place_gets_one(self, tmp_path: Path) -> None:
+        options = SupervisorOptions(processes=1, shutdown_timeout_s=1.0, hang_timeout_s=None)
+        supervisor = ProcessSupervisor([sys.executable, "-S", "-c", ASKS_BEFORE_IT_HAS_STARTED], options)
+        (slot,) = supervisor._slots
+        first = await slot.start()
+        looking = asyncio.create_task(supervisor._kill_hanging_and_replace_large_children())
+        seen: set[ChildProcess | None] = set()
+
+        def has_third() -> bool:
+            seen.add(slot.current)
+            return len(seen) >= 3
+
+        await eventually(has_third)
+        assert first in seen
+        looking.cancel()
+        supervisor._signals.stop.set()
+        await supervisor._shut_down()
+        await asyncio.gather(looking, *supervisor._tasks, return_exceptions=True)
+
+
+ASKS_BEFORE_IT_HAS_STARTED = """
+import os, time
+link = int(os.environ["CHASQUI_SUPERVISED_BY"].partition(":")[0])
+for message in b'{"type":"loaded"}', b'{"type":"wants_successor","why":"5 jobs"}', b'{"type":"started","pages":[]}':
+    os.write(link, message + b"\\n")
+time.sleep(60)
+"""
 
 
 class TestEnds:

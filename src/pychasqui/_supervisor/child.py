@@ -14,7 +14,7 @@ from pathlib import Path
 from .._core import clock
 from ..errors import DecodeError
 from .link import VARIABLE
-from .messages import MAX_LINE_BYTES, HeldLease, LeaseTaken, Loaded, Message, Started, decode_message
+from .messages import MAX_LINE_BYTES, HeldLease, LeaseTaken, Loaded, Message, Started, WantsSuccessor, decode_message
 
 log = logging.getLogger("chasqui.supervisor")
 
@@ -35,6 +35,7 @@ class ChildProcess:
         self.leases: list[HeldLease] = []  # of its workers, also before all of them have started
         self.is_loaded = False
         self.shutdown_deadline_s = 0.0  # how long its workers let jobs finish
+        self.wants_successor: WantsSuccessor | None = None
         self.started_at = 0.0  # monotonic
         self.last_message_at = clock.monotonic()  # when it last sent anything
         self.was_stopped = False  # on purpose
@@ -135,6 +136,8 @@ class ChildProcess:
             self.leases.append(message.lease)
         elif isinstance(message, Started):
             self.started, self.started_at = message, clock.monotonic()
+        elif isinstance(message, WantsSuccessor):
+            self.wants_successor = message
         self._on_message(self, message)
         self._changed.set()
 

@@ -164,7 +164,8 @@ class ProcessSupervisor:
         elif isinstance(message, Credentials):
             self._leases.store_credentials(message)
         elif isinstance(message, WantsSuccessor):
-            self._request_replacement(child, message.why)
+            for slot in self._slots:
+                self._request_replacement_if_wanted(slot)
 
     def _handle_exit(self, child: ChildProcess) -> None:
         self._children.discard(child)
@@ -191,6 +192,12 @@ class ProcessSupervisor:
             self._is_ready = True
             self._systemd.notify("READY=1", f"STATUS={len(works)} processes work")
 
+    def _request_replacement_if_wanted(self, slot: ProcessSlot) -> None:
+        """A process that asks before it is in its slot is replaced once it is there."""
+        child = slot.current
+        if child is not None and child.wants_successor is not None and child.is_running:
+            self._request_replacement(child, child.wants_successor.why)
+
     def _request_replacement(self, child: ChildProcess, why: str) -> None:
         if child not in self._recycled:
             self._recycled.add(child)
@@ -209,6 +216,7 @@ class ProcessSupervisor:
             for child in list(self._children):
                 self._kill_if_hanging(child)
             for slot in self._slots:
+                self._request_replacement_if_wanted(slot)
                 self._request_replacement_if_over_memory_limit(slot)
 
     def _kill_if_hanging(self, child: ChildProcess) -> None:
