@@ -6,6 +6,7 @@ import asyncio
 import os
 import socket
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -119,6 +120,23 @@ class TestEnds:
         with pytest.raises(ZeroDivisionError):
             supervisor._handle_exit(child)
         assert ended == [LEASE]
+
+
+class TestSilence:
+    async def test_a_process_that_was_paused_together_with_the_supervisor_is_not_killed(self, tmp_path: Path) -> None:
+        options = SupervisorOptions(processes=1, shutdown_timeout_s=1.0, hang_timeout_s=3.0)
+        supervisor = ProcessSupervisor(["sleep", "60"], options)
+        (slot,) = supervisor._slots
+        child = await slot.start()
+        looking = asyncio.create_task(supervisor._kill_hanging_and_replace_large_children())
+        await asyncio.sleep(0)
+        time.sleep(3.5)  # as if all were paused
+        await asyncio.sleep(0.5)
+        assert not child.was_killed
+        await asyncio.wait_for(child.wait(), 30)
+        assert child.was_killed  # it has been silent for long enough since
+        looking.cancel()
+        await asyncio.gather(looking, return_exceptions=True)
 
 
 class TestMessages:

@@ -89,6 +89,10 @@ class ChildProcess:
         assert self._exit_code is not None
         return self._exit_code
 
+    def forgive_silence(self, silent_s: float) -> None:
+        """Leaves out a time in which it could say nothing."""
+        self.last_message_at = min(self.last_message_at + silent_s, clock.monotonic())
+
     def ask_to_end(self) -> None:
         """Asks it to drain; asked again, it ends at once."""
         self.was_stopped = True

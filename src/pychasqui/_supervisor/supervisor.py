@@ -211,9 +211,13 @@ class ProcessSupervisor:
                     await asyncio.sleep(RECYCLE_AGAIN_S)
 
     async def _kill_hanging_and_replace_large_children(self) -> None:
+        looked_at = clock.monotonic()
         while True:
             await asyncio.sleep(LOOK_EVERY_S)
+            looked_at, late_s = clock.monotonic(), clock.monotonic() - looked_at - LOOK_EVERY_S
             for child in list(self._children):
+                if late_s > LOOK_EVERY_S:  # the container was paused, or the machine too busy: the processes as well
+                    child.forgive_silence(late_s)
                 self._kill_if_hanging(child)
             for slot in self._slots:
                 self._request_replacement_if_wanted(slot)
