@@ -97,7 +97,7 @@ time.sleep(60)
 
 
 class TestEnds:
-    async def test_an_error_in_what_follows_the_end_of_a_process_keeps_nobody_waiting(
+    async def test_an_error_at_the_end_of_a_process_does_not_keep_its_slot_waiting(
         self, tmp_path: Path, caplog: pytest.LogCaptureFixture
     ) -> None:
         def fail(_: ChildProcess) -> None:

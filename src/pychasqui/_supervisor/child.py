@@ -119,7 +119,7 @@ class ChildProcess:
         self._exit_code = code
         try:
             self._on_end(self)
-        except Exception:  # whoever waits for the end goes on all the same
+        except Exception:  # those that wait for the end go on all the same
             log.exception("what follows the end of process %d has failed", self.pid)
         finally:
             self._changed.set()
