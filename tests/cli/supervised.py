@@ -73,6 +73,10 @@ def named():
     return make(consumer_id="named")
 
 
+def patient():
+    return make(shutdown_deadline_s=60)
+
+
 def unconnected():
     return make(redis_url="redis://127.0.0.1:1")
 
@@ -120,6 +124,19 @@ class SupervisedProgram:
                 stdout=log.fileno(),
                 stderr=log.fileno(),
             )
+
+    async def begin_loading(self, *arguments: str, first: str = "", then: str = "time.sleep(100)") -> None:
+        """Returns once the first process loads a program that has run `first`, and runs `then`."""
+        self.write_hanging_program(first=first, then=then)
+        self.begin("app:worker", "--processes", "2", *arguments)
+        await eventually(self.is_loading, timeout=100)
+
+    def write_hanging_program(self, *, first: str = "", then: str = "time.sleep(100)") -> None:
+        code = f"import ctypes, signal, time\n{first}\nopen('loading', 'w').close()\n{then}\n"
+        (self.folder / "app.py").write_text(code)
+
+    def is_loading(self) -> bool:
+        return (self.folder / "loading").exists()
 
     async def wait_for(self, text: str, times: int = 1) -> None:
         """Waits until the log has this text so often."""

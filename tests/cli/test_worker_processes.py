@@ -16,7 +16,7 @@ import pytest
 from pychasqui import Queue
 from tests.cli.conftest import Finished
 from tests.cli.processes import still_running
-from tests.cli.supervised import LEASE_MS, SupervisedProgram
+from tests.cli.supervised import LEASE_MS, PROGRAM, SupervisedProgram
 from tests.support.server import RedisServer
 from tests.support.waiting import eventually, first_below
 
@@ -50,6 +50,30 @@ class TestStarting:
         assert ended.returncode == 4
         assert "wrong" not in ended.stderr.replace("wrong password", "")
 
+    @pytest.mark.parametrize("number", (signal.SIGTERM, signal.SIGINT))
+    async def test_a_signal_ends_a_supervisor_whose_first_process_still_loads(
+        self, program: SupervisedProgram, number: signal.Signals
+    ):
+        await program.begin_loading()
+        assert await program.stop(number) == 0
+
+    async def test_a_second_signal_kills_a_first_process_that_still_loads_and_heeds_none(
+        self, program: SupervisedProgram
+    ):
+        await program.begin_loading(first="signal.signal(signal.SIGTERM, signal.SIG_IGN)")
+        program.supervisor.send_signal(signal.SIGTERM)
+        await program.wait_for("drain for up to")
+        await asyncio.sleep(0.3)  # the same signal within 0.2 s is the first once more
+        assert await program.stop() == 1
+
+    async def test_a_first_process_that_hangs_while_it_loads_is_killed_and_another_one_starts(
+        self, program: SupervisedProgram
+    ):
+        await program.begin_loading("--hang-timeout", "2s", then="ctypes.PyDLL(None).sleep(60)")
+        await program.wait_for("has given no sign of life")
+        await program.wait_for("; another one starts in")
+        assert await program.stop() == 0
+
 
 class TestEnding:
     async def test_a_signal_lets_running_jobs_finish_and_ends_with_0(self, program: SupervisedProgram, queue: Queue):
@@ -64,6 +88,12 @@ class TestEnding:
         (program.folder / "may-finish").touch()
         assert await program.wait() == 0
         assert len(program.runs("begin")) == len(program.runs("end")) == 4
+
+    async def test_a_process_may_drain_for_as_long_as_its_workers_do(self, program: SupervisedProgram):
+        program.begin("app:patient", "--processes", "1", CHASQUI_SHUTDOWN_DEADLINE_S="1")
+        await program.wait_for(" works\n")
+        assert await program.stop() == 0
+        assert "1 processes drain for up to 60 s" in program.log
 
     async def test_a_second_ctrl_c_ends_at_once_and_hands_the_jobs_back(
         self, program: SupervisedProgram, queue: Queue, witness, queue_name: str
@@ -211,6 +241,20 @@ class TestReplacing:
         await queue.add("quick", added)
         await eventually(lambda: len(program.runs("end")) == added + 1)
         assert {process.pid for process in program.processes()} == before
+
+    async def test_a_hangup_ends_a_successor_that_hangs_at_its_start_and_begins_again(self, program: SupervisedProgram):
+        await program.start(processes=1)
+        (first,) = program.processes()
+        program.write_hanging_program(first="signal.signal(signal.SIGTERM, signal.SIG_IGN)")
+        program.supervisor.send_signal(signal.SIGHUP)
+        await eventually(program.is_loading, timeout=100)
+        (program.folder / "app.py").write_text(PROGRAM)
+        program.supervisor.send_signal(signal.SIGHUP)
+        await program.wait_for("all processes are replaced")
+        await eventually(lambda: first.pid not in {process.pid for process in program.processes()})
+        assert len(program.processes()) == 1
+        assert "go on with the program that they have loaded" not in program.log
+        assert await program.stop() == 0
 
     async def test_a_process_is_replaced_after_its_number_of_jobs(self, program: SupervisedProgram, queue: Queue):
         await program.start("--max-jobs", "5", processes=1)

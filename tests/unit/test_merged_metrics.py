@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from pychasqui._http.merged_metrics import MergedMetrics
 from pychasqui._http.text_format import Histogram, Metric, render
 
@@ -61,3 +63,19 @@ def test_counts_of_a_process_that_has_ended_stay_and_its_gauges_go() -> None:
     assert line(text, "chasquimq_handler_duration_seconds_count{") == "9"
     assert line(text, "chasquimq_worker_busy{") == "2"
     assert line(merged.render([]), "chasquimq_jobs_completed_total{") == "5"
+
+
+def test_a_line_without_a_number_is_skipped() -> None:
+    text = page(3, 1, 0.25)
+    cut = text[: text.index("chasquimq_handler_duration_seconds_bucket{") + 20]
+    merged = MergedMetrics()
+    merged.add_counts_of_ended_process(cut)
+    assert line(merged.render([cut]), "chasquimq_jobs_completed_total{") == "6"
+
+
+@pytest.mark.parametrize("character", ("\u2028", "\r", "\x85"))
+def test_a_label_with_the_end_of_a_line_other_than_a_newline_is_kept(character: str) -> None:
+    completed = Metric("chasquimq_jobs_completed_total", "counter", "Runs.")
+    completed.add(by=3)
+    text = render([completed], {"queue": f"a{character}b"})
+    assert MergedMetrics().render([text]) == text

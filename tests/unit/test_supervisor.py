@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -27,6 +30,7 @@ from pychasqui._supervisor.systemd import Systemd
 from pychasqui._supervisor.worker_process import JobCounter
 from pychasqui.errors import DecodeError
 from pychasqui.metrics import JobOutcome
+from tests.support.waiting import eventually
 
 LEASE = HeldLease("redis://:secret@host", False, "mails", "default", "c-1", 6000)
 
@@ -62,6 +66,77 @@ class TestSuccessors:
         assert "before it has started" not in caplog.text
         old.kill()
         await old.wait()
+
+    async def test_a_process_that_asks_for_a_successor_before_it_is_in_its_place_gets_one(self, tmp_path: Path) -> None:
+        options = SupervisorOptions(processes=1, shutdown_timeout_s=1.0, hang_timeout_s=None)
+        supervisor = ProcessSupervisor([sys.executable, "-S", "-c", ASKS_BEFORE_IT_HAS_STARTED], options)
+        (slot,) = supervisor._slots
+        first = await slot.start()
+        looking = asyncio.create_task(supervisor._kill_hanging_and_replace_large_children())
+        seen: set[ChildProcess | None] = set()
+
+        def has_third() -> bool:
+            seen.add(slot.current)
+            return len(seen) >= 3
+
+        await eventually(has_third)
+        assert first in seen
+        looking.cancel()
+        supervisor._signals.stop.set()
+        await supervisor._shut_down()
+        await asyncio.gather(looking, *supervisor._tasks, return_exceptions=True)
+
+
+ASKS_BEFORE_IT_HAS_STARTED = """
+import os, time
+link = int(os.environ["CHASQUI_SUPERVISED_BY"].partition(":")[0])
+for message in b'{"type":"loaded"}', b'{"type":"wants_successor","why":"5 jobs"}', b'{"type":"started","pages":[]}':
+    os.write(link, message + b"\\n")
+time.sleep(60)
+"""
+
+
+class TestEnds:
+    async def test_an_error_at_the_end_of_a_process_does_not_keep_its_slot_waiting(
+        self, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        def fail(_: ChildProcess) -> None:
+            raise ValueError("an odd page")
+
+        child = ChildProcess(lambda *_: None, fail)
+        await child.start(["true"], os.environ, folder=tmp_path, serves_pages=False)
+        assert await asyncio.wait_for(child.wait(), 30) == 0
+        assert "an odd page" in caplog.text
+
+    async def test_the_leases_of_a_process_end_also_if_its_counts_cannot_be_kept(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        supervisor = ProcessSupervisor([], SupervisorOptions(processes=1, shutdown_timeout_s=1.0, hang_timeout_s=None))
+        ended: list[HeldLease] = []
+        monkeypatch.setattr(supervisor._leases, "start_ending_leases", lambda leases, **_: ended.extend(leases))
+        monkeypatch.setattr(supervisor._pages, "add_counts_of_ended_process", lambda _: 1 / 0)
+        child = ChildProcess(lambda *_: None, lambda _: None)
+        child.leases.append(LEASE)
+        with pytest.raises(ZeroDivisionError):
+            supervisor._handle_exit(child)
+        assert ended == [LEASE]
+
+
+class TestSilence:
+    async def test_a_process_that_was_paused_together_with_the_supervisor_is_not_killed(self, tmp_path: Path) -> None:
+        options = SupervisorOptions(processes=1, shutdown_timeout_s=1.0, hang_timeout_s=3.0)
+        supervisor = ProcessSupervisor(["sleep", "60"], options)
+        (slot,) = supervisor._slots
+        child = await slot.start()
+        looking = asyncio.create_task(supervisor._kill_hanging_and_replace_large_children())
+        await asyncio.sleep(0)
+        time.sleep(3.5)  # as if all were paused
+        await asyncio.sleep(0.5)
+        assert not child.was_killed
+        await asyncio.wait_for(child.wait(), 30)
+        assert child.was_killed  # it has been silent for long enough since
+        looking.cancel()
+        await asyncio.gather(looking, return_exceptions=True)
 
 
 class TestMessages:

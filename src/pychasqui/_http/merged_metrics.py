@@ -7,6 +7,7 @@ ended stays in the sums: a counter must not go down.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from .text_format import format_number
@@ -50,9 +51,12 @@ class Family:
 
 
 def read_families(text: str) -> list[Family]:
-    """Reads a page of our own: each metric begins with its HELP, and has its TYPE behind that."""
+    """Reads a page of our own: each metric begins with its HELP, and has its TYPE behind that.
+
+    Skips lines that end in no number.
+    """
     families: list[Family] = []
-    for line in text.splitlines():
+    for line in text.split("\n"):  # a label may hold what splitlines() takes for the end of a line
         if line.startswith("# HELP "):
             name, _, about = line[len("# HELP ") :].partition(" ")
             families.append(Family(name, about))
@@ -60,7 +64,8 @@ def read_families(text: str) -> list[Family]:
             families[-1].kind = line.rpartition(" ")[2]
         elif line and families and not line.startswith("#"):
             key, _, number = line.rpartition(" ")
-            families[-1].numbers[key] = float(number)
+            with suppress(ValueError):
+                families[-1].numbers[key] = float(number)
     return families
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from .._core import clock
 from ..errors import DecodeError
 from .link import VARIABLE
-from .messages import MAX_LINE_BYTES, HeldLease, LeaseTaken, Loaded, Message, Started, decode_message
+from .messages import MAX_LINE_BYTES, HeldLease, LeaseTaken, Loaded, Message, Started, WantsSuccessor, decode_message
 
 log = logging.getLogger("chasqui.supervisor")
 
@@ -34,6 +34,8 @@ class ChildProcess:
         self.started: Started | None = None
         self.leases: list[HeldLease] = []  # of its workers, also before all of them have started
         self.is_loaded = False
+        self.shutdown_deadline_s = 0.0  # how long its workers let jobs finish
+        self.wants_successor: WantsSuccessor | None = None
         self.started_at = 0.0  # monotonic
         self.last_message_at = clock.monotonic()  # when it last sent anything
         self.was_stopped = False  # on purpose
@@ -87,6 +89,10 @@ class ChildProcess:
         assert self._exit_code is not None
         return self._exit_code
 
+    def forgive_silence(self, silent_s: float) -> None:
+        """Leaves out a time in which it could say nothing."""
+        self.last_message_at = min(self.last_message_at + silent_s, clock.monotonic())
+
     def ask_to_end(self) -> None:
         """Asks it to drain; asked again, it ends at once."""
         self.was_stopped = True
@@ -111,8 +117,12 @@ class ChildProcess:
         await asyncio.wait({reading})
         writer.close()
         self._exit_code = code
-        self._on_end(self)
-        self._changed.set()
+        try:
+            self._on_end(self)
+        except Exception:  # those that wait for the end go on all the same
+            log.exception("what follows the end of process %d has failed", self.pid)
+        finally:
+            self._changed.set()
 
     async def _read_messages_or_kill_process(self, reader: asyncio.StreamReader) -> None:
         try:
@@ -125,11 +135,13 @@ class ChildProcess:
 
     def _handle_message(self, message: Message) -> None:
         if isinstance(message, Loaded):
-            self.is_loaded = True
+            self.is_loaded, self.shutdown_deadline_s = True, message.shutdown_deadline_s
         elif isinstance(message, LeaseTaken):
             self.leases.append(message.lease)
         elif isinstance(message, Started):
             self.started, self.started_at = message, clock.monotonic()
+        elif isinstance(message, WantsSuccessor):
+            self.wants_successor = message
         self._on_message(self, message)
         self._changed.set()
 

@@ -32,6 +32,7 @@ class Loaded(msgspec.Struct, frozen=True, tag="loaded"):
     """The process has found its workers, and starts them."""
 
     metrics_address: tuple[str, int] | None = None  # where the program of the workers wants their pages
+    shutdown_deadline_s: float = 0.0  # the longest of its workers
 
 
 class LeaseTaken(msgspec.Struct, frozen=True, tag="lease_taken"):

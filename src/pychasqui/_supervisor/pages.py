@@ -1,14 +1,16 @@
 """The pages that the supervisor serves for all processes: /metrics, /healthz and /readyz.
 
 Each worker serves its own pages at a Unix socket in a folder of the supervisor's. /metrics adds them up. /readyz says
-whether each slot has a process whose workers can run jobs. A process that does not answer, because C code keeps the GIL
-there, is shown with the numbers of its last answer.
+whether each slot has a process whose workers can run jobs. All workers are asked at the same time. A process that does
+not answer, because C code keeps the GIL there, is shown with the numbers of its last answer.
 """
 
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from http import HTTPStatus
 
 from .._http.merged_metrics import MergedMetrics
@@ -19,10 +21,11 @@ from .child import ChildProcess
 ANSWER_WITHIN_S = 2.0
 LOOK_EVERY_S = 2.0
 SERVED_FOR_S = 0.5
+HEAD = re.compile(rb"HTTP/1\.1 (?P<status>[0-9]{3}) .*\r\nContent-Length: (?P<length>[0-9]+)(\r\n|$)", re.DOTALL)
 
 
 async def fetch_page(socket_path: str, page: str) -> tuple[int, str]:
-    """Gets a page at a Unix socket: status and body. Raises OSError or TimeoutError."""
+    """Gets a page at a Unix socket: status and body. Raises OSError, also for half an answer, or TimeoutError."""
     async with asyncio.timeout(ANSWER_WITHIN_S):
         reader, writer = await asyncio.open_unix_connection(socket_path)
         try:
@@ -31,10 +34,10 @@ async def fetch_page(socket_path: str, page: str) -> tuple[int, str]:
         finally:
             writer.close()
     head, _, body = response.partition(b"\r\n\r\n")
-    status = head.split(b" ", 2)[1:2]
-    if not status or not status[0].isdigit():
+    found = HEAD.match(head)
+    if found is None or len(body) < int(found["length"]):
         raise ConnectionResetError("the answer is cut off")
-    return int(status[0]), body.decode("utf-8", "replace")
+    return int(found["status"]), body.decode("utf-8", "replace")
 
 
 class SupervisorPages:
@@ -69,17 +72,13 @@ class SupervisorPages:
             self._deaths.add()
 
     async def _fetch_metrics(self) -> None:
-        await asyncio.gather(*(self._fetch_metrics_of(child) for child in list(self._children())))
+        started = [(child, child.started) for child in self._children() if child.started is not None]
+        await asyncio.gather(*(self._fetch_metrics_at(path, child) for child, its in started for path in its.pages))
 
-    async def _fetch_metrics_of(self, child: ChildProcess) -> None:
-        if child.started is None:
-            return
-        for path in child.started.pages:
-            try:
-                _, text = await fetch_page(path, "/metrics")
-            except (OSError, TimeoutError):
-                continue
-            if child.is_running:
+    async def _fetch_metrics_at(self, path: str, child: ChildProcess) -> None:
+        with suppress(OSError, TimeoutError):
+            status, text = await fetch_page(path, "/metrics")
+            if status == HTTPStatus.OK and child.is_running:
                 self._last.setdefault(child, {})[path] = text
 
     async def _answer_metrics(self) -> Answer:
@@ -94,11 +93,10 @@ class SupervisorPages:
         return Answer("ok\n")
 
     async def _answer_readyz(self) -> Answer:
-        troubles = [
-            trouble for each in [await self._list_problems(child) for child in self._slots()] for trouble in each
-        ]
-        if troubles:
-            return Answer("".join(f"{trouble}\n" for trouble in troubles), HTTPStatus.SERVICE_UNAVAILABLE)
+        found = await asyncio.gather(*(self._list_problems(child) for child in self._slots()))
+        problems = [problem for problems in found for problem in problems]
+        if problems:
+            return Answer("".join(f"{problem}\n" for problem in problems), HTTPStatus.SERVICE_UNAVAILABLE)
         return Answer("ok\n")
 
     async def _list_problems(self, child: ChildProcess | None) -> list[str]:
@@ -106,13 +104,12 @@ class SupervisorPages:
             return ["a process has ended, and another one is about to start"]
         if child.started is None:
             return [f"process {child.pid} starts"]
-        found = []
-        for path in child.started.pages:
-            try:
-                status, text = await fetch_page(path, "/readyz")
-            except (OSError, TimeoutError):
-                found.append(f"process {child.pid} does not answer")
-            else:
-                if status != HTTPStatus.OK:
-                    found.append(f"process {child.pid}: {text.strip()}")
-        return found
+        found = await asyncio.gather(*(self._find_problem_at(path, child) for path in child.started.pages))
+        return [problem for problem in found if problem is not None]
+
+    async def _find_problem_at(self, path: str, child: ChildProcess) -> str | None:
+        try:
+            status, text = await fetch_page(path, "/readyz")
+        except (OSError, TimeoutError):
+            return f"process {child.pid} does not answer"
+        return None if status == HTTPStatus.OK else f"process {child.pid}: {text.strip()}"

@@ -8,12 +8,14 @@ from collections.abc import Awaitable, Callable
 
 from .._core import clock
 from .child import ChildProcess, describe_exit
+from .waiting import wait_for_first
 
 log = logging.getLogger("chasqui.supervisor")
 
 FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 10.0  # after a process that did not come to work
 LONGEST_PAUSE_OF_WORKING_S = 1.0
+ABANDONED_S = 3.0  # what a successor that is not wanted any more may take to end
 STEADY_S = 10.0  # a process that has worked for this long starts again without a pause
 
 StartChild = Callable[[], Awaitable[ChildProcess]]
@@ -30,10 +32,13 @@ def next_restart_pause_s(pause_s: float, worked_for_s: float) -> float:
 class ProcessSlot:
     """run() keeps a process running until `is_over` says that there is nothing more to do after one that ended."""
 
-    def __init__(self, start_child: StartChild, *, is_over: Callable[[ChildProcess], bool]) -> None:
+    def __init__(
+        self, start_child: StartChild, *, is_over: Callable[[ChildProcess], bool], restart_all: asyncio.Event
+    ) -> None:
         self.current: ChildProcess | None = None
         self._start_child = start_child
         self._is_over = is_over
+        self._restart_all = restart_all
         self._replacing = asyncio.Lock()
         self._hurried = asyncio.Event()
         self._pause_s = 0.0
@@ -61,14 +66,19 @@ class ProcessSlot:
         self._hurried.set()
 
     async def replace_or_hurry_restart(self) -> bool:
-        """Starts a successor; once that works, the current process drains. False if the successor does not start."""
+        """Starts a successor; once that works, the current process drains. False if the successor does not start, or
+        all processes are to be replaced before it has: it may have loaded a program that has changed since."""
         async with self._replacing:
             old = self.current
             if old is None or not old.is_running:
                 self.end_restart_pause()
                 return True
             successor = await self._start_child()
-            await successor.wait_until(lambda: successor.started is not None or not successor.is_running)
+            is_known = successor.wait_until(lambda: successor.started is not None or not successor.is_running)
+            await wait_for_first(is_known, self._restart_all.wait())
+            if successor.is_running and successor.started is None:
+                await self._abandon_successor(successor)
+                return False
             if not successor.is_running:
                 if successor.was_stopped:
                     return False
@@ -78,6 +88,13 @@ class ProcessSlot:
             log.info("process %d works in the place of process %d, which drains", successor.pid, old.pid)
             old.ask_to_end()
             return True
+
+    async def _abandon_successor(self, successor: ChildProcess) -> None:
+        log.info("process %d has not started, and ends: another one is to start in its place", successor.pid)
+        successor.ask_to_end()
+        if not successor.leases:  # else some of its workers run jobs, which they finish
+            await wait_for_first(successor.wait(), timeout_s=ABANDONED_S)
+            successor.kill()
 
     async def _pause_before_restart(self, dead: ChildProcess) -> None:
         worked_for_s = clock.monotonic() - dead.started_at if dead.started is not None else 0.0

@@ -29,6 +29,7 @@ from .reload import watch_python_files
 from .signals import SupervisorSignals
 from .slot import ProcessSlot
 from .systemd import Systemd
+from .waiting import wait_for_first
 
 log = logging.getLogger("chasqui.supervisor")
 
@@ -42,7 +43,7 @@ START_AGAIN_S = 1.0
 @dataclass(frozen=True, kw_only=True)
 class SupervisorOptions:
     processes: int
-    shutdown_timeout_s: float  # how long a process may finish its jobs; it gets CLEANUP_S more to end
+    shutdown_timeout_s: float  # for its jobs, if its workers allow no more; a process gets CLEANUP_S more to end
     hang_timeout_s: float | None  # a process whose interpreter has not run for this long is killed; None: never
     max_memory_bytes: int | None = None  # a process that occupies more is replaced
     metrics_address: tuple[str, int] | None = (
@@ -58,8 +59,13 @@ class ProcessSupervisor:
     def __init__(self, command: Sequence[str], options: SupervisorOptions) -> None:
         self._command = command
         self._options = options
+        self._signals = SupervisorSignals()
         self._slots = [
-            ProcessSlot(self._start_child_unless_stopped, is_over=self._should_leave_empty_and_stop_if_broken)
+            ProcessSlot(
+                self._start_child_unless_stopped,
+                is_over=self._should_leave_empty_and_stop_if_broken,
+                restart_all=self._signals.restart_all,
+            )
             for _ in range(options.processes)
         ]
         self._children: set[ChildProcess] = set()  # all that run
@@ -73,7 +79,6 @@ class ProcessSupervisor:
         self._has_worked = False  # whether any process has started its workers
         self._is_ready = False  # whether all slots had a process that works, at the same time
         self._exit_code = 0
-        self._signals = SupervisorSignals()
         self._starting = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -98,16 +103,14 @@ class ProcessSupervisor:
 
     async def _run_until_stopped(self) -> None:
         # The first process shows whether the program can be loaded; if not, one of them says so and not all.
+        self._start_task_that_must_not_fail(self._kill_hanging_and_replace_large_children())
         first = await self._slots[0].start()
-        await first.wait_until(lambda: first.is_loaded or not first.is_running)
-        if not first.is_running and self._should_leave_empty_and_stop_if_broken(first):
+        is_known = first.wait_until(lambda: first.is_loaded or not first.is_running)
+        await wait_for_first(is_known, self._signals.stop.wait())
+        if self._signals.stop.is_set() or (not first.is_running and self._should_leave_empty_and_stop_if_broken(first)):
             return
-        for service in (
-            self._kill_hanging_and_replace_large_children(),
-            self._replace_all_when_asked(),
-            self._systemd.keep_notifying_watchdog(),
-        ):
-            self._start_task_that_must_not_fail(service)
+        self._start_task_that_must_not_fail(self._replace_all_when_asked())
+        self._start_task_that_must_not_fail(self._systemd.keep_notifying_watchdog())
         if self._options.reload_folders:
             self._start_task_that_must_not_fail(
                 watch_python_files(self._options.reload_folders, self._handle_changed_files)
@@ -161,15 +164,16 @@ class ProcessSupervisor:
         elif isinstance(message, Credentials):
             self._leases.store_credentials(message)
         elif isinstance(message, WantsSuccessor):
-            self._request_replacement(child, message.why)
+            for slot in self._slots:
+                self._request_replacement_if_wanted(slot)
 
     def _handle_exit(self, child: ChildProcess) -> None:
         self._children.discard(child)
         self._recycled.discard(child)
-        self._pages.add_counts_of_ended_process(child)
         self._leases.start_ending_leases(child.leases, has_exited_with_error=child.exit_code != 0)
         if child.was_stopped and not child.was_killed:
             log.info("process %d %s", child.pid, describe_exit(child.exit_code or 0))
+        self._pages.add_counts_of_ended_process(child)
 
     def _should_leave_empty_and_stop_if_broken(self, ended: ChildProcess) -> bool:
         code = ended.exit_code or 0
@@ -188,6 +192,12 @@ class ProcessSupervisor:
             self._is_ready = True
             self._systemd.notify("READY=1", f"STATUS={len(works)} processes work")
 
+    def _request_replacement_if_wanted(self, slot: ProcessSlot) -> None:
+        """A process that asks before it is in its slot is replaced once it is there."""
+        child = slot.current
+        if child is not None and child.wants_successor is not None and child.is_running:
+            self._request_replacement(child, child.wants_successor.why)
+
     def _request_replacement(self, child: ChildProcess, why: str) -> None:
         if child not in self._recycled:
             self._recycled.add(child)
@@ -201,11 +211,16 @@ class ProcessSupervisor:
                     await asyncio.sleep(RECYCLE_AGAIN_S)
 
     async def _kill_hanging_and_replace_large_children(self) -> None:
+        looked_at = clock.monotonic()
         while True:
             await asyncio.sleep(LOOK_EVERY_S)
+            looked_at, late_s = clock.monotonic(), clock.monotonic() - looked_at - LOOK_EVERY_S
             for child in list(self._children):
+                if late_s > LOOK_EVERY_S:  # the container was paused, or the machine too busy: the processes as well
+                    child.forgive_silence(late_s)
                 self._kill_if_hanging(child)
             for slot in self._slots:
+                self._request_replacement_if_wanted(slot)
                 self._request_replacement_if_over_memory_limit(slot)
 
     def _kill_if_hanging(self, child: ChildProcess) -> None:
@@ -254,13 +269,14 @@ class ProcessSupervisor:
         self._signals.restart_all.set()
 
     async def _replace_all_until_one_fails(self) -> None:
-        """Replaces the processes one after the other. The old ones stay if a new one does not start."""
+        """Replaces the processes one after the other. The old ones stay if a new one does not start. Returns early
+        if all are to be replaced again."""
         log.info("%d processes are replaced, one after the other", len(self._slots))
         for slot in self._slots:
             if self._signals.stop.is_set():
                 return
             if not await slot.replace_or_hurry_restart():
-                if self._signals.stop.is_set():
+                if self._signals.stop.is_set() or self._signals.restart_all.is_set():
                     return
                 log.error("the processes that have not been replaced go on with the program that they have loaded")
                 return
@@ -269,15 +285,16 @@ class ProcessSupervisor:
     # Ending ---------------------------------------------------------------------------------------------------------
 
     async def _shut_down(self) -> None:
-        options = self._options
         self._systemd.notify("STOPPING=1")
         for slot in self._slots:
             slot.end_restart_pause()
         async with self._starting:
             pass  # a process that is being started is among the others then
+        own_s = (child.shutdown_deadline_s for child in self._children)
+        deadline_s = max([self._options.shutdown_timeout_s, *own_s])
         if self._children:
-            log.info("%d processes drain for up to %g s", len(self._children), options.shutdown_timeout_s)
-        if await self._ask_children_to_end_and_wait(options.shutdown_timeout_s + CLEANUP_S, self._signals.hurry):
+            log.info("%d processes drain for up to %g s", len(self._children), deadline_s)
+        if await self._ask_children_to_end_and_wait(deadline_s + CLEANUP_S, self._signals.hurry):
             return
         if self._signals.hurry.is_set() and await self._ask_children_to_end_and_wait(HURRIED_S):
             return
@@ -291,13 +308,8 @@ class ProcessSupervisor:
         """Asks all processes to end, once more if they have been asked. Whether they do, in time."""
         for child in list(self._children):
             child.ask_to_end()
-        waits: set[asyncio.Task[object]] = {asyncio.create_task(self._wait_for_children())}
-        if hurried is not None:
-            waits.add(asyncio.create_task(hurried.wait()))
-        await asyncio.wait(waits, timeout=within_s, return_when=asyncio.FIRST_COMPLETED)
-        for wait in waits:
-            wait.cancel()
-        await asyncio.wait(waits)
+        hurry = [hurried.wait()] if hurried is not None else []
+        await wait_for_first(self._wait_for_children(), *hurry, timeout_s=within_s)
         return not self._children
 
     async def _wait_for_children(self) -> None:

@@ -51,7 +51,8 @@ def adapt_to_supervisor(workers: Sequence[Worker], link: SupervisorLink, *, max_
         why = f"it has run {max_jobs} jobs"
         counter = JobCounter(max_jobs, lambda: link.send(WantsSuccessor(why)))
     wanted = [worker.config.metrics_address for worker in workers if worker.config.metrics_address is not None]
-    link.send(Loaded(wanted[0] if wanted else None))
+    deadline_s = max((worker.config.shutdown_deadline_s for worker in workers), default=0.0)
+    link.send(Loaded(wanted[0] if wanted else None, deadline_s))
     return [_adapt_worker(worker, number, link, counter) for number, worker in enumerate(workers)]
 
 
