@@ -18,6 +18,7 @@ from django.db import close_old_connections
 
 from ..._core.failure import read_failure
 from ..._core.outcome import find_reason_of_death
+from ..._core.user_objects import class_name_of
 from ..._tasks.current import running_job
 from ..._tasks.dispatch import make_unknown_task_error
 from ..._tasks.thread_calls import ThreadCalls
@@ -152,8 +153,7 @@ class TaskRun:
         failure = read_failure(error)
         is_last = find_reason_of_death(failure, self._job.attempt, self._attempts, self._job.snoozes) is not None
         if is_last or failure.delay_ms is None:  # else the task has asked to run later, which is no error
-            kind = type(error)
-            raised = RunError(f"{kind.__module__}.{kind.__qualname__}", failure.traceback())
+            raised = RunError(f"{type(error).__module__}.{class_name_of(error)}", failure.traceback())
             line = FailureLine(_now_ms(), is_last, raised)
             self._job.log(encode_log_line(line))
             self._history.add(line)
