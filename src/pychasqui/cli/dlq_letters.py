@@ -48,7 +48,12 @@ def add_filter_options(command: Callable[..., Any]) -> Callable[..., Any]:
     @click.option("--name", default=None, help="Only letters of jobs with this name.")
     @click.option("--error-type", default=None, help="Only letters of jobs that raised this type of error.")
     @click.option("--job-id", default=None, help="Only letters of the job with this id.")
-    @click.option("--since", type=PAST_MOMENT, default=None, help="Died at this time or later: 2026-01-31, or 2h ago.")
+    @click.option(
+        "--since",
+        type=PAST_MOMENT,
+        default=None,
+        help="Died then or later: 2026-01-31, or 2h (two hours ago).",
+    )
     @click.option("--until", type=PAST_MOMENT, default=None, help="Died before this time.")
     @functools.wraps(command)
     def with_filter(**arguments: Any) -> Any:
