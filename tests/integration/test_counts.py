@@ -117,6 +117,14 @@ def hellos(proxy: Proxy) -> Counter[bytes]:
     return Counter(each[4] for each in words if each[2] == b"HELLO")
 
 
+async def add_10_000_jobs(queue_name: str, redis_url: str) -> None:
+    async with Queue(queue_name, redis_url=redis_url) as queue:
+        await queue.add_bulk({"name": "send", "data": number} for number in range(10_000))
+
+
+async def do_nothing(job: Job) -> None: ...
+
+
 class TestWork:
     async def test_jobs_that_finish_together_are_acked_by_few_commands_none_of_which_is_long(
         self, proxy: Proxy, redis_url: str, queue_name: str, stream: Stream, witness: Any
@@ -148,12 +156,8 @@ class TestWork:
     async def test_10_000_instant_jobs_take_few_commands(
         self, proxy: Proxy, redis_url: str, queue_name: str, stream: Stream
     ) -> None:
-        async def handle(job: Job) -> None:
-            pass
-
-        async with Queue(queue_name, redis_url=redis_url) as queue:
-            await queue.add_bulk({"name": "send", "data": number} for number in range(10_000))
-        async with Worker(queue_name, handle, redis_url=proxy.url):
+        await add_10_000_jobs(queue_name, redis_url)
+        async with Worker(queue_name, do_nothing, redis_url=proxy.url):
             await eventually(stream.is_settled, timeout=40)
             reads = -(-10_000 // READ_BATCH_WITH_EVENTS)
             acks_of_each = -(-READ_BATCH_WITH_EVENTS // ACK_BATCH_WITH_EVENTS)
@@ -163,12 +167,8 @@ class TestWork:
     async def test_10_000_instant_jobs_without_events_take_fewer_commands(
         self, proxy: Proxy, redis_url: str, queue_name: str, stream: Stream
     ) -> None:
-        async def handle(job: Job) -> None:
-            pass
-
-        async with Queue(queue_name, redis_url=redis_url) as queue:
-            await queue.add_bulk({"name": "send", "data": number} for number in range(10_000))
-        async with Worker(queue_name, handle, redis_url=proxy.url, events_enabled=False):
+        await add_10_000_jobs(queue_name, redis_url)
+        async with Worker(queue_name, do_nothing, redis_url=proxy.url, events_enabled=False):
             await eventually(stream.is_settled, timeout=40)
             assert len(proxy.requests) < 300, sent(proxy)
 

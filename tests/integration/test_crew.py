@@ -24,10 +24,10 @@ def make_crew(*redis_urls: str, queue_name: str = "crew") -> Crew:
     """A crew with a worker for each of these URLs."""
 
     @asynccontextmanager
-    async def make_workers_and_reconcile_schedules() -> AsyncIterator[list[Worker]]:
+    async def open_workers() -> AsyncIterator[list[Worker]]:
         yield [Worker(f"{queue_name}-{number}", handle, redis_url=url) for number, url in enumerate(redis_urls)]
 
-    return Crew(make_workers_and_reconcile_schedules)
+    return Crew(open_workers)
 
 
 async def start_running(crew: Crew, *, handle_signals: bool = False) -> asyncio.Task[None]:
@@ -42,6 +42,7 @@ async def test_a_crew_that_waits_for_redis_can_be_closed() -> None:
     running = await start_running(crew)
     await asyncio.wait_for(crew.close(), 10)
     await running
+    assert not any(worker.is_running for worker in crew.workers)
 
 
 async def test_a_crew_that_waits_for_redis_can_be_cancelled() -> None:
@@ -53,11 +54,11 @@ async def test_a_crew_that_waits_for_redis_can_be_cancelled() -> None:
 
 async def test_the_error_of_a_later_worker_ends_a_crew_that_waits_for_redis() -> None:
     @asynccontextmanager
-    async def make_workers_and_reconcile_schedules() -> AsyncIterator[list[Worker]]:
+    async def open_workers() -> AsyncIterator[list[Worker]]:
         yield [Worker("crew-0", handle, redis_url=AWAY), BrokenWorker("crew-1", handle, redis_url=AWAY)]
 
     with pytest.raises(LookupError, match="broken"):
-        await asyncio.wait_for(Crew(make_workers_and_reconcile_schedules).run(), 10)
+        await asyncio.wait_for(Crew(open_workers).run(), 10)
 
 
 async def test_a_task_that_closes_its_own_crew_ends_first(redis_url: str, queue_name: str) -> None:
@@ -88,9 +89,11 @@ class BrokenWorker(Worker):
 @pytest.mark.skipif(sys.platform == "win32", reason="signals")
 class TestSignals:
     async def test_a_signal_during_the_start_is_a_clean_end(self) -> None:
-        running = await start_running(make_crew(AWAY, AWAY), handle_signals=True)
+        crew = make_crew(AWAY, AWAY)
+        running = await start_running(crew, handle_signals=True)
         os.kill(os.getpid(), signal.SIGTERM)
         await asyncio.wait_for(running, 10)
+        assert not any(worker.is_running for worker in crew.workers)
 
     async def test_a_crew_that_runs_already_handles_signals_from_then_on(self, redis_url: str, queue_name: str) -> None:
         before = signal.getsignal(signal.SIGTERM)

@@ -70,7 +70,7 @@ def test_a_queue_loads_only_what_adding_needs() -> None:
     assert not loaded & {"importlib.resources", "tomllib", "zipfile"}
 
 
-def test_a_queue_reads_no_script_before_it_sends_one_and_load_all_scripts_reads_each() -> None:
+def test_a_queue_reads_no_script_before_it_sends_one_unless_all_are_asked_for() -> None:
     count = "len([s for s in vars(scripts).values() if isinstance(s, scripts.Script) and 'hash' in vars(s)])"
     total = "len([s for s in vars(scripts).values() if isinstance(s, scripts.Script)])"
     code = f"from pychasqui import Queue\nfrom pychasqui._redis import scripts\nassert {count} == 0 < {total}\n"
