@@ -113,6 +113,12 @@ async def test_embedded_without_a_server_to_run(monkeypatch: pytest.MonkeyPatch,
 # Which handler? -------------------------------------------------------------------------------------------------------
 
 
+async def test_a_misspelt_option_of_an_add() -> None:
+    async with Queue("emails", redis_url=NOBODY) as queue:
+        with pytest.raises(InvalidType, match="did you mean 'attempts'"):
+            await queue.add("send", attemps=3)  # type: ignore[call-arg]
+
+
 def test_a_handler_without_an_argument() -> None:
     async def no_job() -> None:
         pass

@@ -83,10 +83,21 @@ def test_the_constructor_shows_every_option_with_its_default(config: Any, public
 
 
 def test_an_unknown_option_is_refused_by_name() -> None:
-    with pytest.raises(TypeError, match=r"Worker\(\) got an unexpected keyword argument 'concurency'"):
+    with pytest.raises(TypeError, match=r"Worker\(\) .* argument 'concurency'; did you mean 'concurrency'\?"):
         Worker("emails", handle, concurency=5)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match=r"Queue\(\) .* argument 'url'; did you mean 'redis_url'\?"):
+        Queue("emails", url="redis://")  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match=r"Queue\(\) got an unexpected keyword argument 'zzz'$"):
+        Queue("emails", zzz=1)  # type: ignore[call-arg]
     with pytest.raises(TypeError, match=r"Queue\(\) missing a required argument: 'name'"):
         Queue()  # type: ignore[call-arg]
+
+
+def test_an_option_that_is_given_by_position_is_refused_with_how_to_give_it() -> None:
+    with pytest.raises(TypeError, match=r"only name can be given by position, options by name: redis_url=\.\.\."):
+        Queue("emails", "redis://localhost")  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match=r"only queue_name and handler can be given by position, options by name"):
+        Worker("emails", handle, 5)  # type: ignore[call-arg, arg-type]
 
 
 def test_a_config_cannot_be_changed() -> None:

@@ -15,6 +15,7 @@ from typing import Any, Literal, NamedTuple, TypedDict
 from ..errors import LONGEST_DELAY_S, InvalidArgument, InvalidType
 from .limits import ID_COST, OPTIONS_COST_BYTES
 from .retry_options import BackoffSpec
+from .suggestion import make_suggestion
 
 Backoff = int | BackoffSpec | Mapping[str, Any]
 Delay = float | datetime
@@ -108,7 +109,10 @@ def _ms_until_due(due: str) -> int:
 def refuse_unknown_options(options: Mapping[str, Any]) -> None:
     """Raises as Python does for a keyword that a function does not take."""
     if unknown := options.keys() - OPTION_NAMES:
-        raise InvalidType(f"Queue.add() got an unexpected keyword argument {min(unknown)!r}")
+        name = min(unknown)
+        raise InvalidType(
+            f"Queue.add() got an unexpected keyword argument {name!r}{make_suggestion(name, sorted(OPTION_NAMES))}"
+        )
 
 
 def refuse_options_beside_repeat(repeat: object, other_options: Mapping[str, Any]) -> None:
