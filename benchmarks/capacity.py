@@ -1,7 +1,7 @@
 """What a job costs the server, and whether that predicts the server's load.
 
     python -m benchmarks.capacity costs       # CPU of the server for each call, by batch size and by pending entries
-    python -m benchmarks.capacity check       # predicts what jobs cost one and two servers, and measures it
+    python -m benchmarks.capacity check       # predicts what jobs cost one, two and three servers, and measures it
 
 The model: each batch is one call, each call costs the CPU time that was measured for its size, and the calls of a
 server follow each other. A job is added, read and acked once. So a server is busy for the sum of its calls, and the
@@ -25,12 +25,13 @@ from typing import NamedTuple
 
 from benchmarks.server import ROOT, Server, find_server, running
 from benchmarks.wire import Wire
+from pychasqui._core.limits import ACK_BATCH, ACK_BATCH_WITH_EVENTS, READ_BATCH, READ_BATCH_WITH_EVENTS
 
-SIZES = (1, 10, 50, 80, 200)
+SIZES = (1, 10, 50, 80, 160, 200)
 PENDING = (0, 10_000, 100_000)
 DATA = {"user": 1234, "email": "somebody@example.com", "subject": "Welcome", "retry": False}
 ME, OTHER, GROUP = "me", "other", "default"
-JOBS, ADDS, READS, ACKS = 50_000, 50, 200, 80  # of the check: a worker that is behind reads and acks as many at once
+JOBS, ADDS = 50_000, 50
 PARTS = 9  # the median of these counts: other processes use the same caches
 
 
@@ -54,8 +55,9 @@ def per_job(costs: dict[int, float], size: int) -> float:
     return (costs[lower] * (1 - share) + costs[upper] * share) / size
 
 
-def cost_of_job(costs: Costs, adds: int, reads: int, acks: int, *, events: bool, results: bool) -> float:
-    """In us of the server's CPU."""
+def cost_of_job(costs: Costs, adds: int, *, events: bool, results: bool) -> float:
+    """In us of the server's CPU, if jobs wait: a worker beside other clients then reads and acks as many at once."""
+    reads, acks = (READ_BATCH_WITH_EVENTS, ACK_BATCH_WITH_EVENTS) if events else (READ_BATCH, ACK_BATCH)
     kinds = {
         (False, False): costs.ack,
         (True, False): costs.ack_with_events,
@@ -84,7 +86,7 @@ class Meter:
         self.wire = Wire(server.url)
         self.queue = Queue("capacity", redis_url=server.url)
         self.keys = Keys("capacity")
-        self.broker = Connector(server.url, tls=False, client_name="capacity").broker(self.keys, timeout_s=60)
+        self.broker = Connector(server.url, tls=False, client_name="capacity").make_broker(self.keys, timeout_s=60)
 
     async def fill(self, count: int) -> None:
         for start in range(0, count, 1000):
@@ -94,7 +96,7 @@ class Meter:
         from pychasqui._redis.reading import ReadRequest
 
         request = ReadRequest(size, None, 2**30, lambda _: None, 0)
-        return [entry[0] for entry in await (await self.broker.read(GROUP, consumer, request))]
+        return [entry[0] for entry in await (await self.broker.send_read(GROUP, consumer, request))]
 
     async def begin(self, pending: int) -> None:
         self.wire.call("FLUSHALL")
@@ -134,12 +136,13 @@ class Meter:
 
     async def ack(self, kind: str, ids: list[bytes]) -> None:
         from pychasqui._redis.event_batch import EventBatch
+        from pychasqui._wire.event import CompletedEvent
 
         names = [f"01HZZZZZZZZZZZZZ{entry_id.decode()[-12:]:0>12}" for entry_id in ids]
         has_results, now_ms = kind in ("results", "both"), int(time.time() * 1000)
 
         def events() -> EventBatch:
-            completed = [(name, "send", 1, now_ms, now_ms + 1, 1000) for name in names]
+            completed: list[CompletedEvent] = [(name, "send", 1, now_ms, now_ms + 1, 1000) for name in names]
             return EventBatch(100_000, lambda *_: None, [], completed, has_results)
 
         wanted = events if kind in ("events", "both") else None
@@ -158,7 +161,9 @@ async def measure(
     server: Server, pending: int = 0, kinds: tuple[str, ...] = ("plain", "events", "results", "both")
 ) -> Costs:
     meter = Meter(server)
-    adds, reads, acks = {}, {}, {kind: {} for kind in ("plain", "events", "results", "both")}
+    adds: dict[int, float] = {}
+    reads: dict[int, float] = {}
+    acks: dict[str, dict[int, float]] = {kind: {} for kind in ("plain", "events", "results", "both")}
     await meter.begin(pending)
     for size in SIZES:
         for kind in kinds:
@@ -193,10 +198,10 @@ def core_awake() -> Iterator[None]:
 def show_costs(options: argparse.Namespace) -> None:
     with core_awake():
         found = _measure_all(options)
-    print("jobs a second at which one core of the server is full; adds of 50 and of 1, reads of 200, acks of 80")
+    print("jobs a second at which one core of the server is full; adds of 50 and of 1")
     for aof, costs in found.items():
         for events, results in itertools.product((False, True), repeat=2):
-            each = [cost_of_job(costs, adds, 200, 80, events=events, results=results) for adds in (50, 1)]
+            each = [cost_of_job(costs, adds, events=events, results=results) for adds in (50, 1)]
             print(f"  aof {aof}, events {events}, results {results}:", *(f"{1e6 / one:,.0f}" for one in each))
     with open(options.out, "w") as file:
         json.dump({aof: costs._asdict() for aof, costs in found.items()}, file)
@@ -238,9 +243,9 @@ def check(options: argparse.Namespace) -> None:
         for aof, one in stored.items()
     }
     for shards, (events, results, aof) in itertools.product(
-        (1, 2), ((False, False, "off"), (True, False, "off"), (False, True, "off"), (True, True, "everysec"))
+        (1, 2, 3), ((False, False, "off"), (True, False, "off"), (False, True, "off"), (True, True, "everysec"))
     ):
-        expected = cost_of_job(costs[aof], ADDS, READS, ACKS if events else READS, events=events, results=results)
+        expected = cost_of_job(costs[aof], ADDS, events=events, results=results)
         order = {"events": events, "results": results}
         for cost, busy in _run_load(options, shards, aof, json.dumps(order)):
             print(

@@ -20,6 +20,7 @@ import time
 from asyncio import FIRST_COMPLETED
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 from benchmarks.server import ROOT, find_server, running
 
@@ -115,7 +116,7 @@ async def be_member(url: str, workers_here: int, *, holds: bool) -> None:
             print(job.data, flush=True)
             await asyncio.sleep(3600)
 
-    options = {"concurrency": 1, "shutdown_deadline_s": 0.001} if holds else {}
+    options: dict[str, Any] = {"concurrency": 1, "shutdown_deadline_s": 0.001} if holds else {}
     workers = [Worker(QUEUE, handle, redis_url=url, **options) for _ in range(workers_here)]
     tasks = [asyncio.create_task(worker.run()) for worker in workers]
     for worker in workers:

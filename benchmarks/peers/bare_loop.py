@@ -50,15 +50,19 @@ class Pipe:
             size = self._socket.recv_into(self._buffer)
             if not size:
                 raise ConnectionError("the server closed the connection")
-            self._reader.feed(self._buffer, 0, size)
+            self._reader.feed(self._buffer, 0, size)  # type: ignore[arg-type]  # its stub knows no buffers
         self.owed -= 1
         return reply
+
+
+def pack(words: tuple[bytes | str, ...]) -> bytes:
+    return hiredis.pack_command(words)  # type: ignore[arg-type]  # its stub takes one word
 
 
 @contextmanager
 def producer(order: Order) -> Iterator[Producer]:
     pipe = Pipe(order.url)
-    command = hiredis.pack_command((b"XADD", STREAM, b"*", *entry_fields(len(order.data.get("body", "")))))
+    command = pack((b"XADD", STREAM, b"*", *entry_fields(len(order.data.get("body", "")))))
 
     def add_many(count: int) -> None:
         pipe.send(*[command] * count)
@@ -66,7 +70,7 @@ def producer(order: Order) -> Iterator[Producer]:
             pipe.reply()
 
     def add(data: dict[str, Any]) -> None:
-        pipe.send(hiredis.pack_command((b"XADD", STREAM, b"*", b"d", json.dumps(data), b"n", NAME)))
+        pipe.send(pack((b"XADD", STREAM, b"*", b"d", json.dumps(data), b"n", NAME)))
         pipe.reply()
 
     yield Producer(add, lambda batch: lambda: add_many(len(batch)))
@@ -85,7 +89,7 @@ def work(order: Order, handler: Callable[..., Any]) -> None:
 
 def listen(pipe: Pipe, acks: Callable[[list[bytes]], list[bytes]], handler: Callable[..., Any]) -> None:
     """One job at a time until the meter ends the process."""
-    wait = hiredis.pack_command(WAIT)
+    wait = pack(WAIT)
     while True:
         pipe.send(wait)
         for entry_id, fields in (pipe.reply() or [(STREAM, [])])[0][1]:
@@ -96,7 +100,7 @@ def listen(pipe: Pipe, acks: Callable[[list[bytes]], list[bytes]], handler: Call
 
 
 def drain(pipe: Pipe, acks: Callable[[list[bytes]], list[bytes]], order: Order) -> dict[str, Any]:
-    read = hiredis.pack_command(READ)
+    read = pack(READ)
     acks_a_batch = len(acks([b"0-0"]))
     handled, started, clock = 0, 0, Clock()
     pipe.send(read, read)
@@ -120,11 +124,11 @@ def has_xackdel(wire: Wire) -> bool:
 
 
 def acks_with_xackdel(ids: list[bytes]) -> list[bytes]:
-    return [hiredis.pack_command((b"XACKDEL", STREAM, GROUP, b"IDS", b"%d" % len(ids), *ids))]
+    return [pack((b"XACKDEL", STREAM, GROUP, b"IDS", b"%d" % len(ids), *ids))]
 
 
 def acks_without_xackdel(ids: list[bytes]) -> list[bytes]:
-    return [hiredis.pack_command((b"XACK", STREAM, GROUP, *ids)), hiredis.pack_command((b"XDEL", STREAM, *ids))]
+    return [pack((b"XACK", STREAM, GROUP, *ids)), pack((b"XDEL", STREAM, *ids))]
 
 
 PEER = ThreadPeer(producer, work, lambda data: data, sum_of(("XLEN", STREAM.decode())))

@@ -14,7 +14,13 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
 
-from chasquimq import MissedFiresPolicy, Queue, RepeatPattern, UnrecoverableError, Worker
+from chasquimq import (  # type: ignore[import-not-found]
+    MissedFiresPolicy,
+    Queue,
+    RepeatPattern,
+    UnrecoverableError,
+    Worker,
+)
 
 from benchmarks.payload import DELAYED, REPEAT, STREAM
 from benchmarks.peers.roles import QUEUE, REPEAT_MS, AsyncPeer, Failures, Order, Producer, all_of, sum_of

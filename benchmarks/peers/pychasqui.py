@@ -35,7 +35,7 @@ async def producer(order: Order) -> AsyncIterator[Producer]:
 
 
 async def work(order: Order, handler: Callable[..., Any]) -> None:
-    options = {
+    options: dict[str, Any] = {
         "concurrency": order.concurrency,
         "events_enabled": order.events,
         "store_results": order.results,
