@@ -463,8 +463,11 @@ class TestTracingChoice:
             def __str__(self) -> str:
                 raise kind
 
+        def add() -> None:
+            if at == "error":
+                raise Full
+
         spans.provider.add_span_processor(Interrupts())
         origin, jobs = tracing.SpanOrigin("mails", None), tracing.SentJobs(["1"], [b"mail"])
         with pytest.raises(kind), OpenTelemetry(spans.provider).sending(origin, jobs):
-            if at == "error":
-                raise Full
+            add()
