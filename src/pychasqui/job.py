@@ -109,6 +109,12 @@ class Job(msgspec.Struct, eq=False):
         return f"Job(id={self.id!r}, name={self.name!r}, data={self.data!r}, attempt={self.attempt})"
 
 
+def find_timeout_error(job: Job, raised: BaseException) -> BaseException | None:
+    """What the run of this job has failed with if its time is over, for what surrounds a handler; else None."""
+    found: BaseException | None = job._reporter and job._reporter.stops.find_timeout_error(job._entry_id, raised)
+    return found
+
+
 class AddedJob(Job, gc=False):
     """The Job that add() returns. Its data has just been encoded, so it contains no reference cycle."""
 

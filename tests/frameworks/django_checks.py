@@ -275,9 +275,38 @@ def test_a_return_value_that_is_not_json_fails_at_once() -> None:
 
 
 @pytest.mark.usefixtures("worker")
+@pytest.mark.parametrize("text", (True, False))
+def test_a_return_value_that_cannot_be_stored_fails_at_once(text: bool) -> None:
+    result = wait_until_finished(tasks.return_what_cannot_be_stored.enqueue(text))
+    assert (result.status, result.attempts) == ("FAILED", 1)
+    assert "cannot be stored" in result.errors[0].traceback
+
+
+@pytest.mark.usefixtures("worker")
+def test_a_text_of_a_subclass_is_returned_by_one_run() -> None:
+    result = wait_until_finished(tasks.return_label.enqueue())
+    assert (result.return_value, result.attempts) == ({"label": "ada", "runs": 1}, 1)
+
+
+@pytest.mark.usefixtures("worker")
+def test_a_task_may_change_its_arguments() -> None:
+    result = wait_until_finished(tasks.change_arguments.enqueue([1], more={"a": 1}))
+    assert (result.return_value, result.attempts, result.args, result.kwargs) == (2, 1, [[1]], {"more": {"a": 1}})
+
+
+@pytest.mark.usefixtures("worker")
+def test_an_error_in_text_that_is_not_unicode_is_that_of_the_task() -> None:
+    result = wait_until_finished(tasks.give_up_in_odd_letters.enqueue())
+    assert (result.status, result.attempts) == ("FAILED", 1)
+    assert "not UTF-8: \\udcff" in result.errors[0].traceback
+    assert result.errors[0].exception_class_path == "pychasqui.errors.UnrecoverableError"
+
+
+@pytest.mark.usefixtures("worker")
 def test_a_task_that_is_stopped_has_failed_with_the_reason() -> None:
     slow = wait_until_finished(tasks.sleep.enqueue())
-    assert (slow.status, slow.attempts) == ("FAILED", 1)
+    assert (slow.status, slow.attempts, len(slow.errors)) == ("FAILED", 1, 1)
+    assert "finished sleep FAILED 1" in Path(os.environ["SIGNALS"]).read_text()
     assert slow.errors[-1].exception_class is JobTimeout
     waiting = tasks.add.using(run_after=timezone.now() + timedelta(hours=1)).enqueue(1)
     with SyncQueue("default") as queue:
@@ -321,6 +350,15 @@ def test_a_name_that_no_module_declares_imports_nothing_and_waits() -> None:
         queue.cancel_delayed(job.id)
         bad = queue.add(tasks.add.module_path, {"to": "ada"}, job_id="bad")
         assert wait_until_finished(tasks.add.get_result(f"default:{bad.id}")).status == "FAILED"
+
+
+@pytest.mark.usefixtures("worker")
+def test_data_of_another_program_that_no_task_takes_is_dead_at_once() -> None:
+    with SyncQueue("default") as queue:
+        worst = queue.add(tasks.add.module_path, {"args": [b"\xff"], "kwargs": {}}, job_id="worst")
+        result = wait_until_finished(tasks.add.get_result(f"default:{worst.id}"))
+        assert (result.status, result.args) == ("FAILED", [])
+        assert queue.status(worst.id).reason == "unrecoverable"
 
 
 @pytest.mark.usefixtures("worker")

@@ -52,6 +52,8 @@ def app(redis_url: str, queue_name: str, events: list[Any]) -> App:
             raise Snooze(0.01, limit=1)
         if kind == "fails":
             raise ValueError(kind)
+        if kind == "exits":
+            raise SystemExit(kind)
         return 1
 
     @app.cron("0 3 * * *", tz="Europe/Berlin")
@@ -72,7 +74,7 @@ async def run_one(app: App, kind: str) -> None:
         await asyncio.gather(handle.result(), return_exceptions=True)
 
 
-@pytest.mark.parametrize(("kind", "runs"), (("fails", 2), ("unrecoverable", 1)))
+@pytest.mark.parametrize(("kind", "runs"), (("fails", 2), ("unrecoverable", 1), ("exits", 2)))
 async def test_the_error_of_a_dead_job_is_reported_once(app: App, events: list[Any], kind: str, runs: int) -> None:
     await run_one(app, kind)
     (event,) = of_kind(events, "error")
@@ -100,6 +102,49 @@ async def test_every_failure_is_reported_if_that_is_wanted(redis_url: str, event
         for text in ("x", "given up"):
             await asyncio.gather((await fail.enqueue(text)).result(), return_exceptions=True)
     assert [event["level"] for event in of_kind(events, "error")] == ["warning", "warning", "error", "error"]
+
+
+async def test_a_job_that_dies_because_it_takes_too_long_is_reported(app: App, events: list[Any]) -> None:
+    @app.task(attempts=1, timeout=timedelta(milliseconds=50))
+    async def sleep() -> None:
+        await asyncio.sleep(100)
+
+    async with app, app.worker():
+        await asyncio.gather((await sleep.enqueue()).result(), return_exceptions=True)
+    (event,) = of_kind(events, "error")
+    assert event["exception"]["values"][-1]["type"] == "JobTimeout"
+
+
+async def test_a_cancelled_run_is_no_error(app: App, events: list[Any]) -> None:
+    begun = asyncio.Event()
+
+    @app.task
+    async def sleep() -> None:
+        begun.set()
+        await asyncio.sleep(100)
+
+    async with app, app.worker():
+        handle = await sleep.enqueue()
+        await begun.wait()
+        await handle.cancel()
+        await asyncio.gather(handle.result(), return_exceptions=True)
+    assert of_kind(events, "error") == []
+    assert len(of_kind(events, "transaction")) == 1
+
+
+async def test_a_report_that_fails_changes_no_job(app: App, caplog: pytest.LogCaptureFixture) -> None:
+    class Odd(UnrecoverableError):
+        def __str__(self) -> str:
+            raise KeyboardInterrupt
+
+    @app.task
+    async def fail() -> None:
+        raise Odd
+
+    async with app, app.worker():
+        (error,) = await asyncio.gather((await fail.enqueue()).result(), return_exceptions=True)
+    assert (error.reason, error.error_type.endswith("Odd"), error.attempts) == ("unrecoverable", True, 1)  # type: ignore[union-attr]
+    assert "a run could not be reported to Sentry; its job goes on" in caplog.messages
 
 
 async def test_a_run_that_asks_for_a_later_one_is_no_error(app: App, events: list[Any]) -> None:

@@ -446,3 +446,28 @@ class TestTracingChoice:
             "a span could not be started; jobs go on without spans; this is logged once",
             "a span could not be ended and may be lost; this is logged once",
         ]
+
+    @pytest.mark.parametrize("at", ("start", "error", "end"))
+    @pytest.mark.parametrize("kind", (KeyboardInterrupt, SystemExit, asyncio.CancelledError))
+    def test_an_interrupt_of_an_add_is_not_swallowed(self, spans: Spans, at: str, kind: type[BaseException]) -> None:
+        class Interrupts(SpanProcessor):
+            def on_start(self, span: Any, parent_context: Any = None) -> None:
+                if at == "start":
+                    raise kind
+
+            def on_end(self, span: ReadableSpan) -> None:
+                if at == "end":
+                    raise kind
+
+        class Full(Exception):
+            def __str__(self) -> str:
+                raise kind
+
+        def add() -> None:
+            if at == "error":
+                raise Full
+
+        spans.provider.add_span_processor(Interrupts())
+        origin, jobs = tracing.SpanOrigin("mails", None), tracing.SentJobs(["1"], [b"mail"])
+        with pytest.raises(kind), OpenTelemetry(spans.provider).sending(origin, jobs):
+            add()

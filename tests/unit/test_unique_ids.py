@@ -52,6 +52,8 @@ def test_the_ids_of_common_values_stay_what_they_are(annotation: Any, value: Any
         (dict[str, int], {"a": 1, "b": 2}, {"b": 2, "a": 1}),
         (dict[int, int], {1: 1, 2: 2}, {2: 2, 1: 1}),
         (set[str], {"b", "a"}, ["b", "a"]),
+        (Any, {1: 1, "a": 2}, {"a": 2, 1: 1}),
+        (Any, {1: {2, "b"}, "a": 2}, {"a": 2, 1: {"b", 2}}),
     ),
 )
 def test_equal_values_have_one_id(annotation: Any, one: Any, other: Any) -> None:
@@ -69,9 +71,16 @@ def test_values_that_json_does_not_have_differ() -> None:
 PROGRAM = """
 from dataclasses import dataclass
 from pychasqui import App
+@dataclass(frozen=True)
+class Point:
+    x: object
 @dataclass
 class Post:
     tags: set[str]
+async def draw(one, other: set[Point], third: dict): ...
+mixed = {1, "a", None, 2.5, ("b", None), ("b", 1), "c"}
+draw = App("redis://x").task(unique_by=("one", "other", "third"))(draw)
+print(draw.bind(mixed, {Point("a"), Point(1)}, {"k": [mixed]}).options["job_id"])
 async def send(tags, post: Post, keys: set[str] = frozenset({"red", "green", "blue", "white"})): ...
 task = App("redis://x").task(unique_by=("tags", "post", "keys"))(send)
 tags = {"red", "green", "blue", "white"}
@@ -91,7 +100,9 @@ def test_a_set_has_one_id_in_all_processes() -> None:
         for seed in (1, 2, 3)
     }
     sorted_tags = '["blue","green","red","white"]'
-    assert ids == {f'send(tags={sorted_tags}, post={{"tags":{sorted_tags}}}, keys={sorted_tags})\n'}
+    sorted_values = '["a","c",1,2.5,["b",1],["b",null],null]'
+    drawn = f'draw(one={sorted_values}, other=[{{"x":"a"}},{{"x":1}}], third={{"k":[{sorted_values}]}})'
+    assert ids == {f'{drawn}\nsend(tags={sorted_tags}, post={{"tags":{sorted_tags}}}, keys={sorted_tags})\n'}
 
 
 def test_a_set_of_a_model_is_sorted() -> None:
@@ -108,3 +119,10 @@ async def test_text_that_is_not_unicode_is_refused_by_its_parameter() -> None:
 
     with inline(app), pytest.raises(InvalidArgument, match="send: to: "):
         await send.enqueue("\ud800")
+
+
+def test_values_without_an_order_that_differ_have_two_ids() -> None:
+    assert len({make_id(Any, value) for value in ({1, "a"}, {1, "b"}, {"1", "a"}, {(1, "a")}, {("a", 1)})}) == 5
+    pydantic = pytest.importorskip("pydantic")
+    post = pydantic.create_model("Post", tags=(set[int | str], ...))
+    assert make_id(post, post(tags={"b", 1})) == 'send(x={"tags":["b",1]})'

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-_qualname_of = type.__dict__["__qualname__"].__get__  # the interpreter's own; a metaclass may override it
+# The interpreter's own: a metaclass may override them.
+_qualname_of = type.__dict__["__qualname__"].__get__
+_module_of = type.__dict__["__module__"].__get__
 
 
 def class_name_of(value: object) -> str:
     return to_plain_str(_qualname_of(type(value)))  # a class may have a name of a subclass of str
+
+
+def class_path_of(value: object) -> str:
+    """The module and the name of its class, as an import statement has them."""
+    module = _module_of(type(value))
+    return f"{to_plain_str(module) if isinstance(module, str) else '?'}.{class_name_of(value)}"
 
 
 def safe_str(value: object) -> str:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import Any
 
 import msgspec
 
-from .wire_values import SCALARS, convert_to_type, to_wire_values
+from .wire_values import SCALARS, convert_to_type, dump_pydantic_model_if_one, to_wire_values
 
 
 def write_value_for_id(value: Any, annotation: Any) -> str:
@@ -15,7 +16,10 @@ def write_value_for_id(value: Any, annotation: Any) -> str:
     kind = type(value)
     if kind is int or kind is list:  # 1 for a float is 1.0, a list for a set is sorted
         value = _convert_to_float_or_set_if_annotated(value, annotation)
-    wire = value if type(value) in SCALARS else _to_sorted_wire_values(value)
+    return _write_wire_value(value if type(value) in SCALARS else _to_sorted_wire_values(value))
+
+
+def _write_wire_value(wire: Any) -> str:
     try:
         text = msgspec.json.encode(wire).decode()
     except (TypeError, UnicodeError):
@@ -36,8 +40,38 @@ def _convert_to_float_or_set_if_annotated(value: Any, annotation: Any) -> Any:
 def _to_sorted_wire_values(value: Any) -> Any:
     try:
         return to_wire_values(value, order="deterministic")
-    except TypeError:  # a set or a map of values that have no order
+    except TypeError:
+        to_wire_values(value)  # raises if the value cannot travel; else it holds values that have no order
+        return _sort_by_text(value)
+
+
+def _sort_by_text(value: Any) -> Any:
+    """The value with sets and maps sorted by how their values and keys are written: these need not have an order."""
+    if isinstance(value, set | frozenset):
+        return sorted(map(_sort_by_text, value), key=_write_wire_value)
+    if isinstance(value, list | tuple):
+        return [_sort_by_text(item) for item in value]
+    fields = _read_fields_if_any(value)
+    if fields is None:
         return to_wire_values(value)
+    pairs = ((to_wire_values(key), _sort_by_text(item)) for key, item in fields.items())
+    return dict(sorted(pairs, key=lambda pair: _write_wire_value(pair[0])))
+
+
+def _read_fields_if_any(value: Any) -> dict[Any, Any] | None:
+    """What a map or an object with fields holds; None for a scalar."""
+    kind = type(value)
+    if isinstance(value, dict):
+        return value
+    if isinstance(value, msgspec.Struct):
+        names = [*kind.__struct_fields__]
+    elif dataclasses.is_dataclass(kind):
+        names = [field.name for field in dataclasses.fields(kind)]
+    elif hasattr(kind, "__attrs_attrs__"):
+        names = [attribute.name for attribute in kind.__attrs_attrs__]
+    else:
+        return dump_pydantic_model_if_one(value)
+    return {name: getattr(value, name) for name in names}
 
 
 def _contains_infinity_or_nan(wire: Any) -> bool:

@@ -42,13 +42,20 @@ def to_wire_values(value: Any, *, order: Literal["deterministic"] | None = None)
 def _encode_special_type(value: Any) -> Any:
     if isinstance(value, _AS_TEXT):
         return str(value)
+    if (fields := dump_pydantic_model_if_one(value)) is not None:
+        return fields
     kind = type(value)
-    if _is_of_pydantic(kind):
-        if hasattr(kind, "model_dump"):
-            return value.model_dump(by_alias=True)
-        if kind.__name__.endswith(("Url", "Dsn")):
-            return str(value)
+    if _is_of_pydantic(kind) and kind.__name__.endswith(("Url", "Dsn")):
+        return str(value)
     raise TypeError(f"is a {kind.__qualname__}, which cannot travel in a job")
+
+
+def dump_pydantic_model_if_one(value: Any) -> dict[str, Any] | None:
+    kind = type(value)
+    if not _is_of_pydantic(kind) or not hasattr(kind, "model_dump"):
+        return None
+    fields: dict[str, Any] = value.model_dump(by_alias=True)
+    return fields
 
 
 def convert_to_type(annotation: Any, value: Any) -> Any:

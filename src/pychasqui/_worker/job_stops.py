@@ -82,6 +82,11 @@ class JobStops:
     def is_asked_to_stop(self, entry_id: bytes) -> bool:
         return entry_id in self._stops
 
+    def find_timeout_error(self, entry_id: bytes, raised: BaseException) -> BaseException | None:
+        """The error of a run whose time is over, once it has raised; None if its time is not over."""
+        stop = self._stops.get(entry_id)
+        return None if stop is None or stop.is_for_cancelled_job else stop.choose_error_for_timed_out_run(raised)
+
     def find_stop(self, job: Delivery) -> StopRequest | None:
         stop = self._stops.get(job.entry_id)
         return stop if stop is not None and stop.job is job else None

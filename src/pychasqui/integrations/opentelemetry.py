@@ -37,6 +37,7 @@ MAX_EXTRAS_BYTES = 4096
 MAX_TEXT_CHARS = 4000
 
 TraceParent = Literal["child", "link"]
+Operation = Literal["send", "process"]
 Attributes = dict[str, str | int]
 
 
@@ -73,10 +74,10 @@ class OpenTelemetry:
         try:
             yield self._encode_span_extras(span)
         except (Exception, asyncio.CancelledError) as error:
-            self._add_error_to_span(span, error)
+            self._add_error_to_span("send", span, error)
             raise
         finally:
-            self._end_span(span)
+            self._end_span("send", span)
 
     def processing(self, origin: SpanOrigin, handler: RunHandler) -> RunHandler:
         async def run(job: Delivery) -> Any:
@@ -86,10 +87,10 @@ class OpenTelemetry:
             try:
                 return await handler(job)
             except BaseException as error:
-                self._add_error_to_span(span, error)
+                self._add_error_to_span("process", span, error)
                 raise
             finally:
-                self._end_span(span)
+                self._end_span("process", span)
 
         return run
 
@@ -103,7 +104,7 @@ class OpenTelemetry:
     def _start_span(
         self,
         origin: SpanOrigin,
-        operation: str,
+        operation: Operation,
         kind: SpanKind,
         attributes: Attributes,
         parent: Context | None = None,
@@ -114,7 +115,8 @@ class OpenTelemetry:
             return self._tracer.start_span(
                 f"{operation} {origin.queue_name}", parent, kind, attributes, links=links or ()
             )
-        except BaseException:  # noqa: BLE001  a foreign sampler or processor may raise anything
+        except BaseException as error:  # noqa: BLE001  a foreign sampler or processor may raise anything
+            _raise_if_interrupt_of_add(operation, error)
             self._log_once("a span could not be started; jobs go on without spans; this is logged once")
             return trace.INVALID_SPAN
 
@@ -141,7 +143,7 @@ class OpenTelemetry:
         context = self._wire.extract(carrier, Context())
         return context if trace.get_current_span(context).get_span_context().is_valid else None
 
-    def _add_error_to_span(self, span: Span, error: BaseException) -> None:
+    def _add_error_to_span(self, operation: Operation, span: Span, error: BaseException) -> None:
         """Adds the error to the span, cut to a bound: its text may quote all of a job's data."""
         try:
             if not span.is_recording():
@@ -151,19 +153,27 @@ class OpenTelemetry:
             span.set_attribute("error.type", class_name_of(error))
             span.record_exception(error, {"exception.message": text, "exception.stacktrace": stack})
             span.set_status(Status(StatusCode.ERROR, f"{class_name_of(error)}: {text}"))
-        except BaseException:  # noqa: BLE001  a foreign __cause__ may raise anything
+        except BaseException as trouble:  # noqa: BLE001  a foreign __cause__ may raise anything
+            _raise_if_interrupt_of_add(operation, trouble)
             self._log_once("the error of a job could not be added to its span; this is logged once")
 
-    def _end_span(self, span: Span) -> None:
+    def _end_span(self, operation: Operation, span: Span) -> None:
         try:
             span.end()
-        except BaseException:  # noqa: BLE001  a foreign processor may raise anything
+        except BaseException as error:  # noqa: BLE001  a foreign processor may raise anything
+            _raise_if_interrupt_of_add(operation, error)
             self._log_once("a span could not be ended and may be lost; this is logged once")
 
     def _log_once(self, text: str) -> None:
         if text not in self._logged:
             self._logged.add(text)
             log.warning(text, exc_info=True)
+
+
+def _raise_if_interrupt_of_add(operation: Operation, error: BaseException) -> None:
+    """A program's handlers of signals raise wherever it is, so also here. A worker has handlers that do not raise."""
+    if operation == "send" and not isinstance(error, Exception):
+        raise error
 
 
 def _make_origin_attributes(origin: SpanOrigin, operation: str) -> Attributes:

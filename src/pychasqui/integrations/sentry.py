@@ -8,8 +8,11 @@ It needs sentry-sdk 2. A job's data is not sent.
 
 from __future__ import annotations
 
+import asyncio
 import re
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from time import monotonic
 from typing import Any
 
@@ -18,16 +21,19 @@ from sentry_sdk.crons import capture_checkin
 from sentry_sdk.utils import event_from_exception
 
 from .._core.failure import Failure, read_failure
+from .._core.guarded_log import GuardedLogger
 from .._core.outcome import find_reason_of_death
 from .._tasks.definition import TaskDefinition
 from .._tasks.lifespan import Call
 from .._tasks.schedules import Schedule
 from ..app import App
-from ..job import Job
+from ..job import Job, find_timeout_error
 from ..schedule import RepeatPattern, next_fire
 from ..settings import find_setting
 
 __all__ = ["report_to_sentry"]
+
+log = GuardedLogger("chasqui.tasks")
 
 ORIGIN = "auto.queue.chasqui"
 MAX_SLUG_CHARS = 50
@@ -76,17 +82,26 @@ class SentryReporter:
             check_in.send("in_progress")
         try:
             result = await run_task()
-        except Exception as error:
-            failure = read_failure(error)
-            is_last = self._is_last_run(job, failure, definition)
-            if is_last or (self._reports_every_failure and failure.delay_ms is None):
-                _capture_error(error, is_last)
-            if is_last and check_in is not None:
-                check_in.send("error")
+        except BaseException as raised:
+            error = find_timeout_error(job, raised) or raised
+            # A cancelled job is no error, and a worker that closes leaves its job to another.
+            if not issubclass(type(error), (asyncio.CancelledError, GeneratorExit)):
+                with _errors_are_logged():
+                    self._report_failure(job, error, definition, check_in)
             raise
         if check_in is not None:
             check_in.send("ok")
         return result
+
+    def _report_failure(
+        self, job: Job, error: BaseException, definition: TaskDefinition, check_in: CheckIn | None
+    ) -> None:
+        failure = read_failure(error)
+        is_last = self._is_last_run(job, failure, definition)
+        if is_last and check_in is not None:
+            check_in.send("error")
+        if is_last or (self._reports_every_failure and failure.delay_ms is None):
+            _capture_error(error, is_last)
 
     def _is_last_run(self, job: Job, failure: Failure, definition: TaskDefinition) -> bool:
         """Whether no run follows. The attempts of one call, by with_options(), are not known here."""
@@ -129,10 +144,20 @@ class CheckIn:
 
     def send(self, status: str) -> None:
         duration = None if status == "in_progress" else monotonic() - self._began_at
-        capture_checkin(self._slug, self._id, status, duration, self._config)
+        with _errors_are_logged():
+            capture_checkin(self._slug, self._id, status, duration, self._config)
 
 
-def _capture_error(error: Exception, is_last: bool) -> None:
+@contextmanager
+def _errors_are_logged() -> Iterator[None]:
+    """What is reported must not change what becomes of a job."""
+    try:
+        yield
+    except BaseException:  # a foreign transport or error may raise anything
+        log.exception("a run could not be reported to Sentry; its job goes on")
+
+
+def _capture_error(error: BaseException, is_last: bool) -> None:
     options = sentry_sdk.get_client().options
     event, hint = event_from_exception(
         error, client_options=options, mechanism={"type": "chasqui", "handled": not is_last}

@@ -90,6 +90,35 @@ def no_json() -> object:
     return object()
 
 
+class Label(str):
+    """As the text that Django's templates and mark_safe() return."""
+
+
+runs: list[str] = []
+
+
+@task
+def return_label() -> dict[str, Any]:
+    return {"label": Label("ada"), "runs": runs.append("label") or len(runs)}  # type: ignore[func-returns-value]
+
+
+@task
+def change_arguments(items: list[Any], *, more: dict[str, Any]) -> int:
+    items.append(object())
+    more["lock"] = threading.Lock()
+    return len(items)
+
+
+@task
+def return_what_cannot_be_stored(text: bool) -> object:
+    return "\udcff" if text else [2**64]
+
+
+@task
+def give_up_in_odd_letters() -> None:
+    raise UnrecoverableError("not UTF-8: \udcff")
+
+
 @task
 def die(path: str) -> None:
     while not Path(path).exists():

@@ -32,6 +32,11 @@ class RunError(msgspec.Struct):
     traceback: str
 
 
+def make_run_error(exception_class_path: str, traceback: str) -> RunError:
+    """Escapes what UTF-8 cannot hold."""
+    return RunError(*(text.encode("utf-8", "backslashreplace").decode() for text in (exception_class_path, traceback)))
+
+
 class FailureLine(msgspec.Struct, tag_field="chasqui", tag="failed"):
     """A run has failed. `is_last`: there will be no other."""
 
@@ -102,6 +107,12 @@ def encode_log_line(line: StartLine | FailureLine) -> str:
         line = FailureLine(line.at_ms, line.is_last, RunError(path, traceback[-kept:] if kept else ""))
         encoded = msgspec.json.encode(line)
     return encoded.decode()
+
+
+def copy_arguments(args: list[Any], kwargs: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+    """Copies what a job was sent with: a task may change what it is given."""
+    copied: list[Any] = msgspec.to_builtins([args, kwargs])
+    return copied[0], copied[1]
 
 
 def record_to_dict(record: RunRecord) -> dict[str, Any]:

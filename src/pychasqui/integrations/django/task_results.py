@@ -6,13 +6,15 @@ from datetime import UTC, datetime
 from typing import Any
 
 from ... import errors
+from ..._wire.lenient import LATEST_MS
 from ...job_status import JobStatus
-from .framework import TaskError, TaskResult, TaskResultStatus
+from .framework import TaskError, TaskResult, TaskResultStatus, normalize_json
 from .run_records import RunError, RunHistory, RunRecord
 
 
 def to_datetime(ms: int | None) -> datetime | None:
-    return None if ms is None else datetime.fromtimestamp(ms / 1000, UTC)
+    """The time, or the last one that a datetime holds: other programs add tasks with times of their own."""
+    return None if ms is None else datetime.fromtimestamp(min(max(ms, 0), LATEST_MS - 999) / 1000, UTC)
 
 
 def make_result_id(queue_name: str, job_id: str) -> str:
@@ -30,8 +32,12 @@ def read_call_arguments(data: Any) -> tuple[list[Any], dict[str, Any]] | None:
     if not isinstance(data, dict) or data.keys() - {"args", "kwargs", "attempts"}:
         return None
     args, kwargs = data.get("args", []), data.get("kwargs", {})
-    fits = isinstance(args, list) and isinstance(kwargs, dict) and all(isinstance(name, str) for name in kwargs)
-    return (args, kwargs) if fits else None
+    if not isinstance(args, list) or not isinstance(kwargs, dict) or not all(isinstance(name, str) for name in kwargs):
+        return None
+    try:
+        return normalize_json(args), normalize_json(kwargs)
+    except (TypeError, ValueError, RecursionError):  # other programs may send what is not JSON
+        return None
 
 
 def make_unstarted_result(task: Any, id_: str, args: Any, kwargs: Any) -> Any:

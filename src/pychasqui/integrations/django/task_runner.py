@@ -7,7 +7,8 @@ thread: receivers of signals, and the closing of old connections before and afte
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from inspect import iscoroutinefunction
 from time import time_ns
@@ -17,23 +18,26 @@ from asgiref.sync import sync_to_async
 from django.db import close_old_connections
 
 from ..._core.failure import read_failure
+from ..._core.guarded_log import GuardedLogger
 from ..._core.outcome import find_reason_of_death
-from ..._core.user_objects import class_name_of
+from ..._core.user_objects import class_path_of
 from ..._tasks.current import running_job
 from ..._tasks.dispatch import make_unknown_task_error
 from ..._tasks.thread_calls import ThreadCalls
+from ..._wire.msgpack import decode_data, encode_data
 from ...errors import InvalidData, UnrecoverableError
-from ...job import Job
+from ...job import Job, find_timeout_error
 from .backend import ChasquiBackend
 from .declared_tasks import find_task, list_declared_paths
 from .framework import TaskContext, TaskResultStatus, normalize_json, signals
 from .run_records import (
     FailureLine,
-    RunError,
     RunHistory,
     RunRecord,
     StartLine,
+    copy_arguments,
     encode_log_line,
+    make_run_error,
     record_to_dict,
 )
 from .task_results import (
@@ -44,6 +48,8 @@ from .task_results import (
     set_result_fields,
     to_datetime,
 )
+
+log = GuardedLogger("chasqui.tasks")
 
 
 class TaskRunner:
@@ -93,12 +99,13 @@ class TaskRun:
     """One run of a task: its TaskResult, and what is logged and signalled about it. Its methods run in a thread."""
 
     def __init__(self, sender: type, job: Job, result: Any, history: RunHistory, attempts: int, worker_id: str) -> None:
+        self.job = job
         self._sender = sender
-        self._job = job
         self._history = history
         self._attempts = attempts
         self._worker_id = worker_id
         self._result = result
+        self._sent: tuple[list[Any], dict[str, Any]] = ([], {})
 
     @property
     def arguments(self) -> list[Any]:
@@ -112,56 +119,72 @@ class TaskRun:
         return named
 
     def begin(self) -> None:
+        self._sent = copy_arguments(self._result.args, self._result.kwargs)
         line = StartLine(_now_ms(), self._worker_id, self._result.task.module_path)
-        self._job.log(encode_log_line(line))
+        self.job.log(encode_log_line(line))
         self._history.add(line)
         set_result_fields(
             self._result,
             status=TaskResultStatus.RUNNING,
-            enqueued_at=to_datetime(self._job.created_at_ms),
+            enqueued_at=to_datetime(self.job.created_at_ms),
             started_at=to_datetime(self._history.started_at_ms),
             last_attempted_at=to_datetime(line.at_ms),
             worker_ids=self._history.workers,
             errors=make_task_errors(self._history.errors),
         )
-        close_old_connections()
-        signals.task_started.send_robust(self._sender, task_result=self._result)
+        with _errors_are_logged(self._result):
+            close_old_connections()
+        with _errors_are_logged(self._result):
+            signals.task_started.send_robust(self._sender, task_result=self._result)
 
     def succeed(self, value: Any) -> dict[str, Any]:
-        """Returns the record that is stored as the job's result."""
-        history, now_ms = self._history, _now_ms()
+        """Returns the record that is stored as the job's result. Raises nothing: the task would run again."""
+        record = self._make_record(value, _now_ms())
+        finished_at = to_datetime(record.finished_at_ms)
+        written = record_to_dict(record)  # before the receivers get the value, which they may change
         set_result_fields(
-            self._result, status=TaskResultStatus.SUCCESSFUL, finished_at=to_datetime(now_ms), _return_value=value
+            self._result, status=TaskResultStatus.SUCCESSFUL, finished_at=finished_at, _return_value=value
         )
-        signals.task_finished.send_robust(self._sender, task_result=self._result)
-        close_old_connections()
-        record = RunRecord(
+        with _errors_are_logged(self._result):
+            signals.task_finished.send_robust(self._sender, task_result=self._result)
+        with _errors_are_logged(self._result):
+            close_old_connections()
+        return written
+
+    def _make_record(self, value: Any, now_ms: int) -> RunRecord:
+        history, (args, kwargs) = self._history, self._sent
+        return RunRecord(
             task=self._result.task.module_path,
-            args=self._result.args,
-            kwargs=self._result.kwargs,
+            args=args,
+            kwargs=kwargs,
             value=value,
-            enqueued_at_ms=self._job.created_at_ms,
+            enqueued_at_ms=self.job.created_at_ms,
             started_at_ms=history.started_at_ms or now_ms,
             last_attempted_at_ms=history.last_attempted_at_ms or now_ms,
             finished_at_ms=now_ms,
             workers=history.workers,
             errors=history.errors,
         )
-        return record_to_dict(record)
 
     def fail(self, error: BaseException) -> None:
+        """Raises nothing: the job's end is decided by the error of the task."""
+        with _errors_are_logged(self._result):
+            self._log_and_signal_failure(error)
+        with _errors_are_logged(self._result):
+            close_old_connections()
+
+    def _log_and_signal_failure(self, error: BaseException) -> None:
         failure = read_failure(error)
-        is_last = find_reason_of_death(failure, self._job.attempt, self._attempts, self._job.snoozes) is not None
+        is_last = find_reason_of_death(failure, self.job.attempt, self._attempts, self.job.snoozes) is not None
         if is_last or failure.delay_ms is None:  # else the task has asked to run later, which is no error
-            raised = RunError(f"{type(error).__module__}.{class_name_of(error)}", failure.traceback())
+            raised = make_run_error(class_path_of(error), failure.traceback())
             line = FailureLine(_now_ms(), is_last, raised)
-            self._job.log(encode_log_line(line))
+            self.job.log(encode_log_line(line))
             self._history.add(line)
             set_result_fields(self._result, errors=make_task_errors(self._history.errors))
         if is_last:
             set_result_fields(self._result, status=TaskResultStatus.FAILED, finished_at=to_datetime(_now_ms()))
             self._signal_failure(error)
-        close_old_connections()
 
     def _signal_failure(self, error: BaseException) -> None:
         """Sends task_finished while the error is handled: Django's own receiver logs what sys.exc_info() says."""
@@ -189,7 +212,9 @@ async def _run_coroutine(run: TaskRun, task: Any) -> dict[str, Any]:
     await sync_to_async(run.begin)()
     try:
         value = _normalize_json_or_give_up(await task.func(*run.arguments, **run.named_arguments))
-    except asyncio.CancelledError:  # the worker closes: the job runs elsewhere
+    except asyncio.CancelledError as raised:  # its time is over, it is cancelled, or the worker closes
+        if (timeout_error := find_timeout_error(run.job, raised)) is not None:
+            await sync_to_async(run.fail)(timeout_error)
         raise
     except BaseException as raised:  # noqa: BLE001  raised below: sync_to_async adds frames to an error that is handled
         error = raised
@@ -204,10 +229,21 @@ async def _run_coroutine(run: TaskRun, task: Any) -> dict[str, Any]:
 
 
 def _normalize_json_or_give_up(value: Any) -> Any:
+    problem = "is not JSON"
     try:
-        return normalize_json(value)
+        normalized = normalize_json(value)
+        problem = "cannot be stored"
+        return decode_data(encode_data(normalized))  # values of subclasses become plain ones
     except (TypeError, ValueError) as error:  # another run would return the same
-        raise UnrecoverableError(f"the task returned what is not JSON: {error}") from error
+        raise UnrecoverableError(f"the task returned what {problem}: {error}") from error
+
+
+@contextmanager
+def _errors_are_logged(result: Any) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:  # in a thread, where no signal arrives
+        log.exception("what surrounds the task %.100r has raised; its job goes on", result.task.module_path)
 
 
 def _now_ms() -> int:
