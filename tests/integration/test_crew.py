@@ -52,7 +52,7 @@ async def test_a_crew_that_waits_for_redis_can_be_cancelled() -> None:
         await asyncio.wait_for(running, 10)
 
 
-@pytest.mark.parametrize("make", [lambda: make_crew(AWAY), lambda: Worker("crew-0", handle, redis_url=AWAY)])
+@pytest.mark.parametrize("make", (lambda: make_crew(AWAY), lambda: Worker("crew-0", handle, redis_url=AWAY)))
 async def test_an_entry_that_is_cancelled_leaves_nothing_running(make: Callable[[], Crew | Worker]) -> None:
     workers = make()
 
