@@ -14,6 +14,7 @@ from ._tasks.app_options import (
     QueueOptions,
     check_app_name,
     check_app_url,
+    check_is_list_of_names,
     check_queue_option_names,
     select_options_for_queue_class,
     worker_options,
@@ -80,6 +81,7 @@ class App:
     ) -> None:
         self._redis_url = check_app_url(redis_url)
         self._name = check_app_name(name)
+        check_is_list_of_names("modules", modules)
         self._modules = tuple(modules)
         self._queue_options = check_queue_option_names(queues or {}, defaults or {})
         self._threads = checks.check_int("threads", threads, 1)
@@ -288,7 +290,10 @@ class App:
 
         `async with app.worker():` beside other things, or `await app.worker().run(handle_signals=True)`.
         """
+        check_is_list_of_names("queues", queues)
         names = None if queues is None else [checks.check_queue_name(name) for name in queues]
+        if names == []:
+            raise InvalidArgument("queues is empty: name the queues, or leave it out for all that the app knows")
         plan = CrewPlan(
             load=self.load_parts,
             make_queue=self._make_queue,

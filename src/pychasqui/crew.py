@@ -29,6 +29,7 @@ class Crew:
         self._stop_wanted = asyncio.Event()
         self._main: asyncio.Task[None] | None = None
         self._started: asyncio.Future[None] | None = None
+        self._is_preparing = False
 
     @property
     def workers(self) -> Sequence[Worker]:
@@ -58,17 +59,25 @@ class Crew:
     async def close(self) -> None:
         """Closes all workers: they take on nothing more, and finish what runs. Safe to call twice.
 
-        A task that closes its own crew does not wait for the end.
+        A task that closes its own crew does not wait for the end. A lifespan that has not yielded yet is cancelled.
         """
         self._stop_wanted.set()
-        task = asyncio.current_task()
-        if self._main is not None and not any(worker._is_own_task(task) for worker in self._workers):
-            await asyncio.wait({self._main})
+        task, main = asyncio.current_task(), self._main
+        if main is None or task is main or any(worker._is_own_task(task) for worker in self._workers):
+            return
+        if self._is_preparing:
+            self._is_preparing = False
+            main.cancel()  # a lifespan may wait for ever, as for a database that is away
+        await asyncio.wait({main})
 
     async def __aenter__(self) -> Self:
         main = self._start_main_unless_running(handle_signals=False)
         assert self._started is not None
-        await asyncio.wait({main, self._started}, return_when=asyncio.FIRST_COMPLETED)
+        try:
+            await asyncio.wait({main, self._started}, return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            await self.close()  # no __aexit__ follows, and nobody else would
+            raise
         if main.done():
             main.result()
         return self
@@ -97,8 +106,16 @@ class Crew:
             yield self._workers
 
     async def _run_until_stopped(self, handle_signals: bool) -> None:
-        async with self.prepared():
-            await self._run_workers_until_stop_or_first_end(handle_signals)
+        if self._stop_wanted.is_set():
+            return
+        self._is_preparing = True
+        try:
+            async with self.prepared():
+                self._is_preparing = False
+                await self._run_workers_until_stop_or_first_end(handle_signals)
+        except asyncio.CancelledError:
+            if not self._stop_wanted.is_set():
+                raise
 
     async def _run_workers_until_stop_or_first_end(self, handle_signals: bool) -> None:
         runs = [asyncio.ensure_future(worker.run(handle_signals=handle_signals)) for worker in self._workers]

@@ -7,6 +7,7 @@ in what a call returns, and in nothing else.
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections import defaultdict
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack
@@ -111,7 +112,9 @@ class TaskSender(Generic[P, R_co]):
         given = check_send_options(f"task {self._definition.name!r}", options)
         if "timeout" in given:
             self._definition.check_can_time_out()
-        return TaskSender(self._definition, self._find_queue, {**self._given, **given})
+        has_own_time = "at" in given or "delay" in given
+        before = {name: value for name, value in self._given.items() if not (has_own_time and name in ("at", "delay"))}
+        return TaskSender(self._definition, self._find_queue, {**before, **given})
 
     @property
     def sync(self) -> SyncTask[P, R_co]:
@@ -196,8 +199,9 @@ class Task(TaskSender[P, R_co]):
 
         As a decorator: `@send_mail.upgrade`. A task has one.
         """
-        if not callable(function):
-            raise InvalidType(f"an upgrade is a function from dict to dict, not {type(function).__name__}")
+        kind = "an async def" if inspect.iscoroutinefunction(function) else type(function).__name__
+        if not callable(function) or kind == "an async def":
+            raise InvalidType(f"an upgrade is a function from dict to dict, not {kind}")
         self._definition.upgrades[:] = [function]
         return function
 

@@ -6,7 +6,7 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import pytest
@@ -50,6 +50,65 @@ async def test_a_crew_that_waits_for_redis_can_be_cancelled() -> None:
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await asyncio.wait_for(running, 10)
+
+
+@pytest.mark.parametrize("make", (lambda: make_crew(AWAY), lambda: Worker("crew-0", handle, redis_url=AWAY)))
+async def test_an_entry_that_is_cancelled_leaves_nothing_running(make: Callable[[], Crew | Worker]) -> None:
+    workers = make()
+
+    async def enter() -> None:
+        async with workers:
+            pytest.fail("nothing can have started")
+
+    entering = asyncio.create_task(enter())
+    await eventually(lambda: workers.is_running)
+    entering.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.wait_for(entering, 10)
+    assert not workers.is_running
+
+
+class TestHangingLifespan:
+    """A crew whose lifespan waits for something that does not come."""
+
+    @pytest.fixture
+    def steps(self) -> list[str]:
+        return []
+
+    @pytest.fixture
+    def crew(self, steps: list[str]) -> Crew:
+        @asynccontextmanager
+        async def hang() -> AsyncIterator[list[Worker]]:
+            steps.append("begun")
+            try:
+                await asyncio.Event().wait()
+                yield []
+            finally:
+                steps.append("ended")
+
+        return Crew(hang)
+
+    async def test_its_close_ends_it(self, crew: Crew, steps: list[str]) -> None:
+        running = asyncio.create_task(crew.run())
+        await eventually(lambda: steps)
+        await asyncio.wait_for(asyncio.gather(crew.close(), crew.close()), 10)
+        await running
+        assert steps == ["begun", "ended"]
+
+    async def test_a_run_that_is_cancelled_ends_it(self, crew: Crew, steps: list[str]) -> None:
+        running = asyncio.create_task(crew.run())
+        await eventually(lambda: steps)
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asyncio.wait_for(running, 10)
+        assert steps == ["begun", "ended"]
+
+    async def test_its_close_before_the_first_step_begins_nothing(self, crew: Crew, steps: list[str]) -> None:
+        running = asyncio.create_task(crew.run())
+        await asyncio.sleep(0)
+        await crew.close()
+        await running
+        assert steps == []
 
 
 async def test_the_error_of_a_later_worker_ends_a_crew_that_waits_for_redis() -> None:

@@ -23,6 +23,7 @@ from pychasqui import (
     InvalidArgument,
     Job,
     JobFailed,
+    JobTimeout,
     Queue,
     ResultNotStored,
     RetryLater,
@@ -191,6 +192,19 @@ class TestRunning:
         assert letter.traceback is not None
         assert letter.traceback.endswith("ValueError: never\n")
         assert "GivenUp" not in letter.traceback
+        await app.queue(queue_name).dlq.purge()
+
+    async def test_a_timeout_on_which_to_give_up_is_dead_at_once(self, app: App, queue_name: str) -> None:
+        @app.task(queue=queue_name, attempts=5, timeout=timedelta(milliseconds=20), give_up_on=(JobTimeout,))
+        async def slow() -> int:
+            await asyncio.sleep(60)
+            return 1
+
+        async with app.worker():
+            with pytest.raises(
+                JobFailed, match=r"dead after 1 runs \(unrecoverable\): JobTimeout: the run took longer"
+            ):
+                await (await slow.enqueue()).result()
         await app.queue(queue_name).dlq.purge()
 
     async def test_a_wish_for_another_run_is_no_error_on_which_to_give_up(self, app: App, queue_name: str) -> None:

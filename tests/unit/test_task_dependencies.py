@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any
 
 import pytest
 
-from pychasqui import App, Depends, InvalidArgument
+from pychasqui import App, Depends, InvalidArgument, Job
 from pychasqui._tasks.injection import InjectionPlan
 from pychasqui.testing import inline
 
@@ -42,6 +42,16 @@ async def fails_behind() -> AsyncIterator[str]:
 async def yields_twice() -> AsyncIterator[str]:
     yield "session"
     yield "again"
+
+
+async def yields_nothing() -> AsyncIterator[str]:
+    if said:
+        yield "session"
+
+
+def plainly_yields_nothing() -> Iterator[str]:
+    if said:
+        yield "session"
 
 
 async def other() -> int:
@@ -123,6 +133,41 @@ async def test_a_dependency_that_fails_behind_the_run_fails_it(
         with pytest.raises((OSError, RuntimeError), match=text):
             await jobs.run()
         assert len(jobs.dead) == 1
+
+
+@pytest.mark.parametrize("provider", (yields_nothing, plainly_yields_nothing))
+async def test_a_dependency_that_yields_nothing_is_named(
+    make_app: Callable[[Callable[..., Any]], App], provider: Callable[..., Any]
+) -> None:
+    app = make_app(provider)
+    with inline(app) as jobs:
+        await app.tasks["work"].enqueue(5)
+        with pytest.raises(RuntimeError, match=f"the dependency {provider.__name__} has ended without a yield"):
+            await jobs.run()
+
+
+async def test_a_lifespan_that_yields_nothing_is_named() -> None:
+    app = App("redis://no-server.invalid")
+    app.lifespan(yields_nothing)
+    with inline(app) as jobs, pytest.raises(RuntimeError, match="yields_nothing has ended without a yield"):
+        await jobs.run()
+
+
+async def test_a_middleware_that_does_not_await_the_call_fails_the_job() -> None:
+    app = App("redis://no-server.invalid")
+
+    @app.middleware
+    async def forgets(job: Job, call: Callable[[], Awaitable[Any]]) -> Any:
+        return call()
+
+    @app.task(attempts=2)
+    async def work() -> None: ...
+
+    with inline(app) as jobs:
+        await work.enqueue()
+        with pytest.raises(TypeError, match="the middleware forgets returned what it did not await: `return await"):
+            await jobs.run()
+        assert [job.state for job in jobs.all] == ["waiting"]
 
 
 async def test_two_parameters_share_a_bound_method_as_their_provider() -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import typing
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 from uuid import UUID, uuid4
 
 import pytest
@@ -63,6 +64,33 @@ def test_models_inside_dataclasses_survive_the_trip() -> None:
 def test_a_field_that_msgspec_would_pass_over_is_checked() -> None:
     with pytest.raises(InvalidArgument, match="order: number: Input should be greater than 0"):
         signature(order).pack_arguments((Basket([]), uuid4(), -1), {})
+
+
+def test_a_field_behind_a_new_type_or_an_alias_is_checked() -> None:
+    def order(number: Any) -> None: ...
+
+    positive: Any = Annotated[int, pydantic.Field(gt=0)]
+    new_type = typing.__dict__["NewType"]("new_type", positive)  # mypy takes a class alone
+    alias = pytest.importorskip("typing_extensions").TypeAliasType("alias", positive)
+    for annotation, value in ((new_type, -1), (list.__class_getitem__(new_type), [-1]), (alias, -1)):
+        order.__annotations__["number"] = annotation
+        with pytest.raises(InvalidArgument, match="Input should be greater than 0"):
+            signature(order).pack_arguments((value,), {})
+
+
+def test_a_tag_that_no_model_has_is_a_value_and_not_shown() -> None:
+    class Cat(pydantic.BaseModel):  # type: ignore[name-defined,misc]
+        kind: Literal["cat"]
+
+    class Dog(pydantic.BaseModel):  # type: ignore[name-defined,misc]
+        kind: Literal["dog"]
+
+    def feed(pet: Any) -> None: ...
+
+    feed.__annotations__["pet"] = Annotated[Cat | Dog, pydantic.Field(discriminator="kind")]
+    with pytest.raises(DataMismatchError) as caught:
+        signature(feed).read({"pet": {"kind": "secret"}})
+    assert str(caught.value) == "$.pet: the tag is none of 'cat', 'dog'"
 
 
 def test_a_positional_only_parameter_is_passed_by_position() -> None:

@@ -17,6 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pychasqui import Depends
 from pychasqui._tasks.pydantic_types import DataMismatchError
 from pychasqui._tasks.signature import Signature, read_parameters
 from pychasqui._tasks.unencodable_data import find_unencodable_value
@@ -48,6 +49,14 @@ class Address(TypedDict):
 class Order(msgspec.Struct):
     id: UUID
     items: list[Item]
+
+
+@dataclass
+class Card:
+    number: str
+
+    def __post_init__(self) -> None:
+        raise ValueError(f"Invalid card {self.number}")
 
 
 class Handle:
@@ -155,6 +164,24 @@ class TestSending:
     def test_data_that_can_travel_has_no_path(self) -> None:
         assert find_unencodable_value({"value": [Item("x"), {"a": {1, 2}}, Path("/x"), Colour.RED]}) is None
 
+    @pytest.mark.parametrize("kind", (str, int, float, bytes))
+    def test_a_value_of_a_subclass_travels_as_what_it_is(self, kind: Any) -> None:
+        def save(value: Any, items: list[Any]) -> None: ...
+
+        value = kind(b"5" if kind is bytes else 5)
+        own = type("Own", (kind,), {"__str__": lambda self: "other", "__pos__": lambda self: 0})(value)
+        packed = signature(save).pack_arguments((own, [own]), {})
+        assert packed == {"value": value, "items": [value]}
+        assert (type(packed["value"]), type(packed["items"][0])) == (kind, kind)
+
+    def test_equal_sets_of_a_schedule_are_the_same_data(self) -> None:
+        def tag(numbers: set[int]) -> None: ...
+
+        one, other = {0, 8}, {8, 0}
+        assert list(one) != list(other)
+        own = signature(tag)
+        assert own.pack_arguments_by_name({"numbers": one}) == own.pack_arguments_by_name({"numbers": other})
+
     def test_text_is_no_bytes(self) -> None:
         def raw(content: bytes) -> None: ...
 
@@ -186,6 +213,21 @@ class TestRefusedSignatures:
         shrink.__annotations__["image"] = annotation
         with pytest.raises(InvalidArgument, match=r"task 'shrink': image: .* cannot travel in a job"):
             signature(shrink)
+
+    def test_a_dependency_in_an_annotation_is_refused_with_what_to_write(self) -> None:
+        def charge(order: int, session: Any) -> None: ...
+
+        charge.__annotations__["session"] = Annotated[dict[str, str], Depends(dict)]
+        with pytest.raises(InvalidArgument, match=r"'charge': session: .* write session: \.\.\. = Depends\(\.\.\.\)"):
+            signature(charge)
+
+    def test_a_depends_of_another_package_is_refused_with_what_to_import(self) -> None:
+        foreign = type("Depends", (), {"__module__": "fastapi.params"})()
+
+        def charge(order: int, session: object = foreign) -> None: ...
+
+        with pytest.raises(InvalidArgument, match=r"session is a Depends of fastapi\.params: import Depends from pych"):
+            signature(charge)
 
     def test_an_annotation_that_cannot_be_read_is_refused_by_its_task(self) -> None:
         def later(value: Any) -> None: ...
@@ -227,6 +269,13 @@ class TestRunning:
             signature(move).read({"position": {"x": 77}})
         assert "77" not in str(caught.value)
         assert str(caught.value) == "$.position: ValueError in the class of the value"
+
+    def test_a_text_that_begins_as_one_of_ours_is_not_shown(self) -> None:
+        def pay(card: Card) -> None: ...
+
+        with pytest.raises(DataMismatchError) as caught:
+            signature(pay).read({"card": {"number": "4111"}})
+        assert str(caught.value) == "$.card: ValueError in the class of the value"
 
     def test_no_data_is_a_call_without_arguments(self) -> None:
         def nothing(times: int = 3) -> None: ...

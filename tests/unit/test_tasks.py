@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import field, fields, make_dataclass
 from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from functools import partial
 from typing import Any
+from uuid import UUID, uuid4
 
 import pytest
 
@@ -77,6 +80,29 @@ class TestCalls:
             with pytest.raises(InvalidArgument, match=problem):
                 report.bind_data(data)  # type: ignore[arg-type]
 
+    def test_a_partial_and_an_object_that_can_be_called_are_tasks_with_a_name(self, app: App) -> None:
+        def send(subject: str, to: date) -> None: ...
+
+        class Sender:
+            def __call__(self, to: date) -> None: ...
+
+        functions: list[Any] = [partial(send, "secret"), partial(partial(send, "secret")), Sender()]
+        for number, function in enumerate(functions):
+            task = app.task(name=f"send-{number}")(function)
+            assert task.bind(date(2026, 1, 31)).data == {"to": "2026-01-31"}
+            with pytest.raises(InvalidArgument, match=f"send-{number}: to: Expected `date`, got `int`"):
+                task.bind(5)
+
+    def test_an_upgrade_that_is_an_async_def_is_refused(self, app: App) -> None:
+        @app.task
+        def send(to: str) -> None: ...
+
+        with pytest.raises(InvalidType, match="an upgrade is a function from dict to dict, not an async def"):
+
+            @send.upgrade  # type: ignore[type-var]
+            async def upgrade(data: dict[str, Any]) -> dict[str, Any]:
+                return data
+
     def test_a_job_runs_nowhere_here(self) -> None:
         with pytest.raises(LookupError, match="no job runs here"):
             current_job()
@@ -100,6 +126,15 @@ class TestOptions:
             "unique_for": timedelta(2),
             "job_id": "y",
         }
+
+    def test_a_later_time_of_a_call_replaces_an_earlier_one(self, app: App) -> None:
+        @app.task
+        def send(to: str) -> None: ...
+
+        at = datetime(2030, 1, 1, tzinfo=UTC)
+        by_delay, by_time = send.with_options(delay=timedelta(1)), send.with_options(at=at)
+        assert by_delay.with_options(at=at).bind("a") == by_time.bind("a")
+        assert by_time.with_options(delay=timedelta(1)).bind("a") == by_delay.bind("a")
 
     @pytest.mark.parametrize(
         ("options", "text"),
@@ -225,6 +260,33 @@ class TestUniqueIds:
         assert charge.bind(17, 5).options == charge.bind(17, 6).options
         assert charge.with_options(job_id="own").bind(17, 5).options["job_id"] == "own"
 
+    @pytest.mark.parametrize(
+        ("annotation", "value", "same"),
+        (
+            (UUID, UUID("aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa"), "AAAAAAAA-AAAA-AAAA-AAAA-AAAAAAAAAAAA"),
+            (datetime, datetime(2026, 1, 1, tzinfo=UTC), "2026-01-01T00:00:00.000Z"),
+            (Decimal, Decimal("1.5"), 1.5),
+            (Decimal, Decimal(2), 2),
+            (list[float], [1.0, 2.0], [1, 2]),
+            (float, 1.0, 1),
+            (set[int], {1, 2}, [2, 1]),
+        ),
+    )
+    def test_two_notations_of_one_value_make_one_id(self, app: App, annotation: Any, value: Any, same: Any) -> None:
+        def charge(key: Any) -> None: ...
+
+        charge.__annotations__["key"] = annotation
+        task = app.task(unique_by=("key",))(charge)
+        assert task.bind(value).options == task.bind(same).options == task.bind_data({"key": same}).options
+
+    def test_a_record_with_a_default_that_changes_makes_one_id_of_equal_data(self, app: App) -> None:
+        def charge(order: Any) -> None: ...
+
+        order = make_dataclass("Order", [("number", int), ("key", UUID, field(default_factory=uuid4))])
+        charge.__annotations__["order"] = order
+        task = app.task(unique_by=("order",))(charge)
+        assert task.bind({"number": 1}).options == task.bind({"number": 1}).options
+
     def test_a_long_id_is_hashed(self, app: App) -> None:
         @app.task(unique_by=("url",))
         def fetch(url: str) -> None: ...
@@ -263,6 +325,14 @@ class TestApp:
         """The schedules of an app "shop/eu" would begin as those of an app "shop", which would remove them."""
         with pytest.raises(InvalidArgument, match="'shop/eu', must not contain a slash"):
             App(name="shop/eu")
+
+    def test_a_name_in_the_place_of_a_list_of_names_is_refused(self, app: App) -> None:
+        with pytest.raises(InvalidType, match=r"queues must be a list of names, not a str: write \['mail'\]"):
+            app.worker("mail")
+        with pytest.raises(InvalidType, match=r"modules must be a list of names, not a str: write \['shop.tasks'\]"):
+            App(modules="shop.tasks")
+        with pytest.raises(InvalidArgument, match="queues is empty"):
+            app.worker([])
 
     async def test_an_app_without_tasks_runs_nothing(self, app: App) -> None:
         with pytest.raises(InvalidArgument, match="the app has no tasks"):

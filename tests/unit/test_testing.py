@@ -321,6 +321,23 @@ class TestStopping:
             with pytest.raises(JobFailed, match="JobTimeout"):
                 await handle.result()
 
+    @pytest.mark.parametrize(("give_up_on", "runs"), (((JobTimeout,), 1), ((TimeoutError,), 1), ((ValueError,), 2)))
+    async def test_a_task_that_gives_up_on_a_timeout_has_one_run(
+        self, give_up_on: tuple[type[Exception], ...], runs: int
+    ) -> None:
+        app, began = App("redis://no-server.invalid"), []
+
+        @app.task(timeout=timedelta(milliseconds=10), attempts=2, give_up_on=give_up_on)
+        async def slow() -> None:
+            began.append(1)
+            await asyncio.sleep(60)
+
+        with inline(app) as jobs:
+            await slow.enqueue()
+            await jobs.advance(timedelta(hours=1))
+            assert [type(one.error) for one in jobs.dead] == [JobTimeout]
+        assert len(began) == runs
+
     async def test_a_call_has_its_own_time_and_a_task_may_extend_it(self) -> None:
         app = App("redis://no-server.invalid", queues={"default": {"timeout": timedelta(milliseconds=20)}})
 

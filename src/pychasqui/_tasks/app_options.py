@@ -79,6 +79,12 @@ def check_app_url(redis_url: Any) -> str | None:
     )
 
 
+def check_is_list_of_names(option: str, names: Any) -> None:
+    """Refuses a single name, whose letters would be taken for names."""
+    if isinstance(names, str):
+        raise InvalidType(f"{option} must be a list of names, not a str: write [{names[:100]!r}]")
+
+
 def check_app_name(name: Any) -> str:
     """Refuses a slash: the schedules of an app are those whose keys begin with its name and a slash."""
     checked = check_text("name", name)

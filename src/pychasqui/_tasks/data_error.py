@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from .wire_values import SpecialTypeError
+
 _AT = re.compile(r"^(.*) - at `(?:key` in `)?(.*)`$", re.DOTALL)
 _MISSING = re.compile(r"^Object missing required field `(.*)`$")
 _WITH_VALUE = re.compile(r"^(Invalid enum value|Invalid value|Object contains unknown field)\b.*$", re.DOTALL)
@@ -31,7 +33,7 @@ def read_msgspec_error(error: msgspec.ValidationError) -> DataMismatch:
     """Reads msgspec's message."""
     found = _AT.match(str(error))
     problem, path = (found[1], found[2]) if found else (str(error), "$")
-    if error.__cause__ is not None and not problem.startswith(("Expected ", "Invalid ")):
+    if error.__cause__ is not None and not isinstance(error.__cause__, SpecialTypeError):
         problem = f"{type(error.__cause__).__name__} in the class of the value"  # its text may show the value
     problem = _WITH_VALUE.sub(r"\1", problem)
     missing = _MISSING.match(problem)
@@ -42,7 +44,7 @@ def read_msgspec_error(error: msgspec.ValidationError) -> DataMismatch:
 
 def read_pydantic_error(error: Any, field_names: frozenset[str]) -> DataMismatch:
     """Reads pydantic's first error. Keys of dicts are values, and are not shown."""
-    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    first = error.errors(include_url=False, include_input=False)[0]
     path = "$"
     for step in first["loc"]:
         if isinstance(step, int):
@@ -51,5 +53,7 @@ def read_pydantic_error(error: Any, field_names: frozenset[str]) -> DataMismatch
             path += f".{step}" if step in field_names else "[...]"
     if first["type"] == "missing":
         return DataMismatch(path, "is missing")
+    if first["type"] == "union_tag_invalid":  # pydantic's text shows the tag
+        return DataMismatch(path, f"the tag is none of {first['ctx']['expected_tags']}")
     own = {"value_error": "a validator raised ValueError", "assertion_error": "a validator raised AssertionError"}
     return DataMismatch(path, own.get(first["type"], first["msg"]))

@@ -12,14 +12,21 @@ from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 from .._core.failure import GivenUp
-from ..errors import RetryLater, Snooze, UnknownTask, printable
+from ..errors import JobTimeout, RetryLater, Snooze, UnknownTask, UnrecoverableError, printable
 from ..job import Job
 from .current import running_job
 from .definition import TaskDefinition
-from .injection import InjectionPlan, SingleGeneratorPlan, close_dependencies, make_yields_twice_error
+from .injection import (
+    InjectionPlan,
+    SingleGeneratorPlan,
+    close_dependencies,
+    make_yields_nothing_error,
+    make_yields_twice_error,
+)
 from .lifespan import AppRuntime, Middleware
 from .pydantic_types import DataMismatchError
 from .results import pack_result_if_possible
+from .unfinished_results import drop_awaitable, is_awaitable_result
 from .wire_values import SCALARS
 
 log = logging.getLogger("chasqui.tasks")
@@ -194,7 +201,10 @@ def _make_runner_with_generator_dependency(definition: TaskDefinition, dependenc
         if data and not names.issuperset(data):
             warn_once(data.keys() - names)
         generator = make()
-        value = await generator.__anext__() if is_async else next(generator)
+        try:
+            value = await generator.__anext__() if is_async else next(generator)
+        except (StopAsyncIteration, StopIteration):
+            raise make_yields_nothing_error(generator) from None
         try:
             result = await function(*values, **{name: value})
         except BaseException as error:
@@ -235,19 +245,30 @@ def _make_injecting_runner(definition: TaskDefinition, thread_calls: RunsFunctio
 
 def _wrap_in_middleware(middleware: Middleware, run_task: RunTask) -> RunTask:
     async def run_through(job: Job) -> Any:
-        return await middleware(job, partial(run_task, job))
+        result = await middleware(job, partial(run_task, job))
+        if type(result) in SCALARS or not is_awaitable_result(result):
+            return result
+        drop_awaitable(result)  # the job has not run, and must not count as done
+        name = getattr(middleware, "__name__", "of this app")
+        raise TypeError(f"the middleware {name} returned what it did not await: `return await call()` runs the job")
 
     return run_through
 
 
 def _wrap_with_give_up_on(definition: TaskDefinition, run_task: RunTask) -> RunTask:
+    gives_up_on_timeout = issubclass(JobTimeout, definition.give_up_on)
+
     async def run_or_give_up(job: Job) -> Any:
         try:
             return await run_task(job)
-        except (RetryLater, Snooze):  # the task asks for another run
+        except (RetryLater, Snooze, UnrecoverableError):  # the task itself says what follows
             raise
-        except definition.give_up_on as error:
-            raise GivenUp(error) from error
+        except BaseException as error:
+            if gives_up_on_timeout and job.is_cancelled:  # a job that was cancelled ends as such, whatever is raised
+                raise GivenUp(JobTimeout("the run took longer than its timeout, and was stopped")) from error
+            if issubclass(type(error), definition.give_up_on):
+                raise GivenUp(error) from error
+            raise
 
     return run_or_give_up
 

@@ -98,10 +98,8 @@ class InjectionPlan:
 
 async def _enter_dependency(dependency: Any, opened: list[Any]) -> Any:
     kind = type(dependency)
-    if kind is AsyncGeneratorType:
-        value = await dependency.__anext__()
-    elif kind is GeneratorType:
-        value = next(dependency)
+    if kind is AsyncGeneratorType or kind is GeneratorType:
+        value = await enter_generator(dependency)
     elif hasattr(type(dependency), "__aenter__"):
         value = await dependency.__aenter__()
     elif hasattr(type(dependency), "__enter__"):
@@ -110,6 +108,14 @@ async def _enter_dependency(dependency: Any, opened: list[Any]) -> Any:
         return await dependency if inspect.isawaitable(dependency) else dependency
     opened.append(dependency)
     return value
+
+
+async def enter_generator(generator: Any) -> Any:
+    """Returns what it yields first."""
+    try:
+        return await generator.__anext__() if type(generator) is AsyncGeneratorType else next(generator)
+    except (StopAsyncIteration, StopIteration):
+        raise make_yields_nothing_error(generator) from None
 
 
 async def close_dependencies(opened: list[Any], error: BaseException | None) -> None:
@@ -146,3 +152,7 @@ async def _leave_dependency(dependency: Any, error: BaseException | None) -> Non
 
 def make_yields_twice_error(dependency: Any) -> RuntimeError:
     return RuntimeError(f"the dependency {dependency.__name__} yields more than once")
+
+
+def make_yields_nothing_error(dependency: Any) -> RuntimeError:
+    return RuntimeError(f"the dependency {dependency.__name__} has ended without a yield: it yields its value once")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..job import Job
-from .injection import Provider, close_dependencies
+from .injection import Provider, close_dependencies, enter_generator
 
 Call = Callable[[], Awaitable[Any]]
 Middleware = Callable[[Job, Call], Awaitable[Any]]
@@ -30,7 +30,7 @@ async def open_app_runtime(lifespan: Lifespan | None, middlewares: tuple[Middlew
         yield AppRuntime(middlewares)
         return
     generator = lifespan()
-    state = await anext(generator)
+    state = await enter_generator(generator)
     try:
         yield AppRuntime(middlewares, {lifespan: state})
     finally:

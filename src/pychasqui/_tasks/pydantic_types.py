@@ -39,7 +39,7 @@ class AnnotationSurvey:
         self._seen[id(annotation)] = annotation
         if any(_is_meant_for_pydantic(one) for one in (annotation, *getattr(annotation, "__metadata__", ()))):
             self.mentions_pydantic = True
-        for part in (*typing.get_args(annotation), typing.get_origin(annotation)):
+        for part in (*typing.get_args(annotation), typing.get_origin(annotation), _find_meaning_of_name(annotation)):
             if part is not None and not isinstance(part, str | int | bytes):
                 self._collect_names_and_detect_pydantic(part)
         if isinstance(annotation, type):
@@ -60,6 +60,18 @@ class AnnotationSurvey:
         for name, hint in hints.items():
             self._names.add(name)
             self._collect_names_and_detect_pydantic(hint)
+
+
+def _find_meaning_of_name(annotation: Any) -> Any:
+    """What a NewType or the alias of a `type` statement stands for; None if it is neither."""
+    if isinstance(annotation, typing.NewType):
+        return annotation.__supertype__
+    if type(annotation).__name__ != "TypeAliasType":
+        return None
+    try:
+        return annotation.__value__
+    except Exception:  # noqa: BLE001  it is evaluated here; the reader names what is wrong with it
+        return None
 
 
 def _is_meant_for_pydantic(value: Any) -> bool:

@@ -10,14 +10,17 @@ from __future__ import annotations
 import inspect
 import typing
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, NamedTuple, NoReturn
 
 import msgspec
 
+from ..depends import Injected
 from ..errors import InvalidArgument, printable
 from .data_error import DataMismatch, read_msgspec_error
 from .pydantic_types import AnnotationSurvey, DataMismatchError, PydanticReader
 from .unencodable_data import find_unencodable_value
+from .unique_ids import to_sorted_wire_values
 from .wire_values import SCALARS, explain_unsupported_type_if_any, make_struct_reader, to_wire_values
 
 _IMMUTABLE = SCALARS | {tuple, frozenset}
@@ -57,6 +60,11 @@ def read_parameters(task_name: str, function: Callable[..., Any], is_injected: C
     for one in found:
         if one.name in injected and one.kind is one.POSITIONAL_ONLY:
             raise InvalidArgument(f"task {task_name!r}: {one.name} is positional-only, and cannot be injected")
+        if type(one.default).__name__ == "Depends":  # an Injected is none
+            raise InvalidArgument(
+                f"task {task_name!r}: the default of {one.name} is a Depends of {type(one.default).__module__}: "
+                "import Depends from pychasqui"
+            )
         if type(one.default).__module__.partition(".")[0] == "pydantic":
             raise InvalidArgument(
                 f"task {task_name!r}: the default of {one.name} is a {type(one.default).__name__}: "
@@ -101,6 +109,7 @@ class Signature:
         hints = _read_type_hints(task_name, function)
         self.returns: Any = hints.get("return", Any)  # NoneType: nothing
         self.annotations = annotations = {one.name: hints.get(one.name, Any) for one in parameters.all}
+        _refuse_annotated_dependency(task_name, annotations)
         survey = AnnotationSurvey(annotations)
         self.read: Callable[[Any], Arguments]
         self.read_values: Callable[[Any], tuple[Any, ...]] | None = None  # if all can be passed by position
@@ -146,9 +155,12 @@ class Signature:
         return InvalidArgument(f"{self._task_name}: {misfit.describe_for_caller()}")
 
     def pack_arguments_by_name(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns the data of values by name, also of positional-only parameters; refuses what cannot be encoded."""
+        """Returns the data of values by name, also of positional-only parameters; refuses what cannot be encoded.
+
+        Equal values are written alike in every process, so that a schedule whose data has a set is not a changed one.
+        """
         check_argument_names(self._task_name, self._parameters, given)
-        data = self._to_wire(dict(given))
+        data = self._to_wire(dict(given), to_sorted_wire_values)
         try:
             self._check(data)
         except (DataMismatchError, msgspec.ValidationError) as error:
@@ -178,9 +190,9 @@ class Signature:
             problem = "was given by position and by name" if is_given_by_position else "cannot be given"
         raise InvalidArgument(f"{self._task_name}: {name[:100]}: {problem}")
 
-    def _to_wire(self, data: dict[str, Any]) -> dict[str, Any]:
+    def _to_wire(self, data: dict[str, Any], convert: Callable[[Any], Any] = to_wire_values) -> dict[str, Any]:
         try:
-            packed: dict[str, Any] = to_wire_values(data)
+            packed: dict[str, Any] = convert(data)
         except (TypeError, ValueError, RecursionError):
             self.refuse_unencodable(data)
             raise
@@ -256,11 +268,24 @@ def _make_struct_default(parameter: inspect.Parameter) -> tuple[Any, ...]:
 
 
 def _read_type_hints(task_name: str, function: Callable[..., Any]) -> dict[str, Any]:
+    annotated: Any = function
+    while isinstance(annotated, partial):
+        annotated = annotated.func
+    if not inspect.isroutine(annotated):  # an object with __call__
+        annotated = type(annotated).__call__
     try:
-        return typing.get_type_hints(function, include_extras=True)
+        return typing.get_type_hints(annotated, include_extras=True)
     except Exception as error:  # noqa: BLE001  annotations are the user's code
         reason = f"{type(error).__name__}: {error}"[:300]
         raise InvalidArgument(f"task {task_name!r}: its annotations cannot be read: {reason}") from None
+
+
+def _refuse_annotated_dependency(task_name: str, annotations: Mapping[str, Any]) -> None:
+    for name, annotation in annotations.items():
+        if any(isinstance(one, Injected) for one in getattr(annotation, "__metadata__", ())):
+            raise InvalidArgument(
+                f"task {task_name!r}: {name}: a dependency is a default value: write {name}: ... = Depends(...)"
+            )
 
 
 def _star_prefix(parameter: inspect.Parameter) -> str:

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
 from typing import Any
+from uuid import UUID
 
 import msgspec
 
 from .wire_values import SCALARS, convert_to_type, dump_pydantic_model_if_one, to_wire_values
 
+_STAND_FOR_OTHERS = (int, float, str, list)  # 1 is 1.0 for a float, a list is a set, text is a time
+_WRITTEN_ALIKE = SCALARS | {Decimal, UUID, datetime, date, time, timedelta, set, frozenset}
+
 
 def write_value_for_id(value: Any, annotation: Any) -> str:
     """JSON with sorted sets and maps. Python's own notation where JSON has none, as for inf and nan."""
-    kind = type(value)
-    if kind is int or kind is list:  # 1 for a float is 1.0, a list for a set is sorted
-        value = _convert_to_float_or_set_if_annotated(value, annotation)
-    return _write_wire_value(value if type(value) in SCALARS else _to_sorted_wire_values(value))
+    if type(value) in _STAND_FOR_OTHERS and type(value) is not annotation:
+        value = _convert_to_annotated_value(value, annotation)
+    return _write_wire_value(value if type(value) in SCALARS else to_sorted_wire_values(value))
 
 
 def _write_wire_value(wire: Any) -> str:
@@ -27,17 +32,20 @@ def _write_wire_value(wire: Any) -> str:
     return repr(wire) if "null" in text and _contains_infinity_or_nan(wire) else text
 
 
-def _convert_to_float_or_set_if_annotated(value: Any, annotation: Any) -> Any:
-    if annotation is int:
-        return value
+def _convert_to_annotated_value(value: Any, annotation: Any) -> Any:
+    """The value that the task gets. Records stay as they are: a field that is left out may have another default each
+    time.
+    """
     try:
         converted = convert_to_type(annotation, value)
     except Exception:  # noqa: BLE001  annotations are the user's: this may be a type of pydantic
         return value
-    return converted if isinstance(converted, float | set | frozenset) else value
+    parts = converted if isinstance(converted, list | tuple) else (converted,)
+    return converted if all(type(part) in _WRITTEN_ALIKE for part in parts) else value
 
 
-def _to_sorted_wire_values(value: Any) -> Any:
+def to_sorted_wire_values(value: Any) -> Any:
+    """The value as it travels, with sorted sets and maps."""
     try:
         return to_wire_values(value, order="deterministic")
     except TypeError:

@@ -27,6 +27,19 @@ _AS_TEXT = (
 )
 
 
+# Templates return a str of their own, numpy a float: as what they are, and not by methods of theirs.
+_SUBCLASSED: tuple[tuple[type, Callable[[Any], Any]], ...] = (
+    (str, str.__str__),
+    (int, int.__pos__),
+    (float, float.__pos__),
+    (bytes, lambda value: bytes.__getitem__(value, slice(None))),
+)
+
+
+class SpecialTypeError(ValueError):
+    """A value is none of the types that travel as text. Its own text shows no value."""
+
+
 _BYTES = (bytes, bytearray, memoryview)  # without it msgspec takes text for base64
 _convert = msgspec.convert
 
@@ -45,6 +58,9 @@ def _encode_special_type(value: Any) -> Any:
     if (fields := dump_pydantic_model_if_one(value)) is not None:
         return fields
     kind = type(value)
+    for plain, to_plain in _SUBCLASSED:
+        if issubclass(kind, plain):
+            return to_plain(value)
     if _is_of_pydantic(kind) and kind.__name__.endswith(("Url", "Dsn")):
         return str(value)
     raise TypeError(f"is a {kind.__qualname__}, which cannot travel in a job")
@@ -66,12 +82,18 @@ def convert_to_type(annotation: Any, value: Any) -> Any:
 def _decode_special_type(kind: type, value: Any) -> Any:
     if kind is object:
         return value
+    if not _travels_as_text(kind):  # no class of the user's is called with what has travelled
+        raise SpecialTypeError(f"{getattr(kind, '__qualname__', kind)} cannot travel in a job")
     if not isinstance(value, str):
-        raise TypeError(f"Expected `str`, got `{type(value).__name__}`")
+        raise SpecialTypeError(f"Expected `str`, got `{type(value).__name__}`")
     try:
         return kind(value)
     except ValueError:
-        raise ValueError(f"Invalid {kind.__name__}") from None
+        raise SpecialTypeError(f"Invalid {kind.__name__}") from None
+
+
+def _travels_as_text(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, _AS_TEXT)
 
 
 def make_struct_reader(struct: Any, annotations: Iterable[Any]) -> Callable[[Any], Any]:
@@ -113,7 +135,7 @@ def _explain_unsupported_type_in(info: Any, seen: set[int]) -> str:
         return ""
     seen.add(id(info))
     if isinstance(info, types.CustomType):
-        is_known = info.cls is object or (isinstance(info.cls, type) and issubclass(info.cls, _AS_TEXT))
+        is_known = info.cls is object or _travels_as_text(info.cls)
         return "" if is_known else f"{getattr(info.cls, '__qualname__', info.cls)} cannot travel in a job"
     if isinstance(info, tuple | list):
         return next(filter(None, (_explain_unsupported_type_in(item, seen) for item in info)), "")

@@ -88,7 +88,11 @@ class Lifecycle:
         return self._started.done()
 
     async def __aenter__(self) -> Self:
-        await self.wait_until_started()
+        try:
+            await self.wait_until_started()
+        except asyncio.CancelledError:
+            await self.close()  # no __aexit__ follows, and nobody else would
+            raise
         return self
 
     async def __aexit__(
