@@ -52,9 +52,7 @@ def export_letters(context: CommandContext, queue_name: str, letter_filter: dict
     context.run(_export_letters(context, context.make_queue(queue_name), letter_filter, target))
 
 
-async def _export_letters(
-    context: CommandContext, queue: Queue, letter_filter: dict[str, Any], path: str
-) -> None:
+async def _export_letters(context: CommandContext, queue: Queue, letter_filter: dict[str, Any], path: str) -> None:
     written = 0
     async with queue:
         total = await queue.dlq.count()
