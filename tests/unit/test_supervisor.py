@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import socket
 import sys
 import time
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from pychasqui._core import clock
 from pychasqui._supervisor.child import ChildProcess, describe_exit, make_child_environment
 from pychasqui._supervisor.memory import LONGEST_WAIT_S, MemoryLimit
 from pychasqui._supervisor.messages import (
@@ -25,7 +27,7 @@ from pychasqui._supervisor.messages import (
     encode_message,
 )
 from pychasqui._supervisor.slot import next_restart_pause_s
-from pychasqui._supervisor.supervisor import ProcessSupervisor, SupervisorOptions
+from pychasqui._supervisor.supervisor import CLEANUP_S, ProcessSupervisor, SupervisorOptions
 from pychasqui._supervisor.systemd import Systemd
 from pychasqui._supervisor.worker_process import JobCounter
 from pychasqui.errors import DecodeError
@@ -120,6 +122,30 @@ class TestEnds:
         with pytest.raises(ZeroDivisionError):
             supervisor._handle_exit(child)
         assert ended == [LEASE]
+
+
+class TestDraining:
+    async def test_a_replaced_process_that_does_not_end_is_killed_at_its_deadline(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        monkeypatch.setattr("pychasqui._supervisor.supervisor.LOOK_EVERY_S", 0.01)
+        options = SupervisorOptions(processes=1, shutdown_timeout_s=1.0, hang_timeout_s=None)
+        supervisor = ProcessSupervisor(["sh", "-c", "trap '' TERM; while :; do sleep 60; done"], options)
+        (slot,) = supervisor._slots
+        child = await slot.start()
+        looking = asyncio.create_task(supervisor._kill_hanging_and_replace_large_children())
+        child.asked_to_end_at = clock.monotonic() - 1.0 - CLEANUP_S + 0.1
+        assert not child.was_killed
+        assert await asyncio.wait_for(child.wait(), 30) == -signal.SIGKILL
+        assert f"process {child.pid} has not ended in time and is killed" in caplog.text
+        looking.cancel()
+        await asyncio.gather(looking, return_exceptions=True)
+
+    def test_a_time_in_which_a_process_was_paused_is_no_part_of_its_deadline(self) -> None:
+        child = ChildProcess(lambda *_: None, lambda _: None)
+        child.asked_to_end_at = clock.monotonic() - 100.0
+        child.forgive_lost_time(60.0)
+        assert clock.monotonic() - child.asked_to_end_at < 60.0
 
 
 class TestSilence:
