@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
 import socket
 import sys
@@ -27,10 +28,11 @@ from pychasqui._supervisor.messages import (
     encode_message,
 )
 from pychasqui._supervisor.slot import next_restart_pause_s
+from pychasqui._supervisor.socket_folder import make_folder_for_sockets
 from pychasqui._supervisor.supervisor import CLEANUP_S, ProcessSupervisor, SupervisorOptions
 from pychasqui._supervisor.systemd import Systemd
 from pychasqui._supervisor.worker_process import JobCounter
-from pychasqui.errors import DecodeError
+from pychasqui.errors import CannotServe, DecodeError
 from pychasqui.metrics import JobOutcome
 from tests.support.waiting import eventually
 
@@ -284,3 +286,21 @@ class TestCountedJobs:
 )
 def test_an_exit_is_described(code: int, text: str) -> None:
     assert describe_exit(code) == text
+
+
+class TestSocketFolder:
+    def test_a_long_path_of_temporary_files_leads_to_a_folder_that_is_short_enough_for_sockets(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        parent = tmp_path / ("x" * 100)
+        parent.mkdir()
+        monkeypatch.setattr("tempfile.tempdir", str(parent))
+        folder = make_folder_for_sockets()
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(str(folder / "4194304-100"))
+        shutil.rmtree(folder)
+
+    def test_a_read_only_file_system_is_an_error_that_names_the_remedy(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("tempfile.tempdir", "/nowhere")
+        with pytest.raises(CannotServe, match="Set TMPDIR to a folder that can be written"):
+            make_folder_for_sockets()

@@ -98,11 +98,10 @@ class MergedMetrics:
 
     def add_counts_of_ended_process(self, text: str) -> None:
         """Keeps what a process had counted."""
-        for family in read_families(text):
-            if family.is_cumulative:
-                for key, number in family.numbers.items():
-                    one = Family(family.name, family.about, family.kind, {self._names.replace_name_if_full(key): number})
-                    _merge_families(self._retired, [one])
+        for family in (family for family in read_families(text) if family.is_cumulative):
+            for key, number in family.numbers.items():
+                kept = {self._names.replace_name_if_full(key): number}
+                _merge_families(self._retired, [Family(family.name, family.about, family.kind, kept)])
 
     def render(self, texts: Iterable[str]) -> str:
         merged: dict[str, Family] = {}

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import shutil
-import tempfile
 from collections.abc import Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -28,6 +27,7 @@ from .pages import SupervisorPages
 from .reload import watch_python_files
 from .signals import SupervisorSignals
 from .slot import ProcessSlot
+from .socket_folder import make_folder_for_sockets
 from .systemd import Systemd
 from .waiting import wait_for_first
 
@@ -83,7 +83,7 @@ class ProcessSupervisor:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def run(self) -> int:
-        self._folder = Path(tempfile.mkdtemp(prefix="chasqui-"))
+        self._folder = make_folder_for_sockets()
         self._signals.catch()
         try:
             if self._options.metrics_address is not None:
