@@ -129,3 +129,9 @@ def test_a_port_that_is_taken_is_reported_in_one_line(start: Chasqui, chasqui: F
     ended = chasqui("exporter", "mail", "--port", where.rpartition(":")[2], REDIS_URL=redis_url)
     assert ended.returncode == 1
     assert "cannot be listened on" in ended.stderr.splitlines()[-1]
+
+
+def test_a_host_that_is_no_name_is_reported_in_one_line(chasqui: Finished, redis_url: str):
+    ended = chasqui("exporter", "mail", "--port", "0", "--host", "a..b", REDIS_URL=redis_url)
+    assert ended.returncode == 1
+    assert "a..b:0 cannot be listened on" in ended.stderr.splitlines()[-1]

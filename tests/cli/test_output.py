@@ -223,6 +223,11 @@ def test_a_span_of_time_that_cannot_be_read_is_refused(text: str) -> None:
         SPAN.convert(text, None, None)
 
 
+def test_a_span_of_time_of_more_than_100_years_is_refused() -> None:
+    with pytest.raises(click.BadParameter, match="'999999999999d' is more than 100 years"):
+        SPAN.convert("999999999999d", None, None)
+
+
 class TestTerminal:
     def test_a_terminal_gets_colours(self, tmp_path: Path) -> None:
         pytest.importorskip("rich")

@@ -256,6 +256,22 @@ class TestReplacing:
         assert "go on with the program that they have loaded" not in program.log
         assert await program.stop() == 0
 
+    async def test_a_signal_lets_a_process_that_is_replaced_go_on_draining(
+        self, program: SupervisedProgram, queue: Queue
+    ):
+        await program.start(processes=1)
+        await queue.add("wait", 0)
+        await eventually(lambda: bool(program.runs("begin")))
+        program.supervisor.send_signal(signal.SIGHUP)
+        await program.wait_for("all processes are replaced")
+        await asyncio.sleep(0.3)  # a signal that comes sooner is the first once more
+        program.supervisor.send_signal(signal.SIGTERM)
+        await program.wait_for("processes drain")
+        (program.folder / "may-finish").touch()
+        assert await program.wait() == 0
+        assert [run.attempt for run in program.runs("begin")] == [0]
+        assert len(program.runs("end")) == 1
+
     async def test_a_process_is_replaced_after_its_number_of_jobs(self, program: SupervisedProgram, queue: Queue):
         await program.start("--max-jobs", "5", processes=1)
         (first,) = program.processes()

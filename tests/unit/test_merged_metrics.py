@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pychasqui._http.merged_metrics import MergedMetrics
-from pychasqui._http.text_format import Histogram, Metric, render
+from pychasqui._http.text_format import MAX_NAMES, Histogram, Metric, render
 
 
 def page(done: int, busy: int, lag_s: float, *names: str) -> str:
@@ -79,3 +79,13 @@ def test_a_label_with_the_end_of_a_line_other_than_a_newline_is_kept(character: 
     completed.add(by=3)
     text = render([completed], {"queue": f"a{character}b"})
     assert MergedMetrics().render([text]) == text
+
+
+def test_names_of_ended_processes_are_bounded_and_no_count_is_lost() -> None:
+    merged, odd = MergedMetrics(), 'odd\\",name="x'
+    for process in range(5):
+        merged.add_counts_of_ended_process(page(1, 0, 0.0, odd, *(f"order-{process}-{n}" for n in range(MAX_NAMES))))
+    lines = [each for each in merged.render([]).splitlines() if each.startswith("chasquimq_jobs_completed_total{")]
+    assert len(lines) == MAX_NAMES + 1  # and one for all others
+    assert sum(int(each.rpartition(" ")[2]) for each in lines) == 5 * (MAX_NAMES + 1)
+    assert line("\n".join(lines), 'chasquimq_jobs_completed_total{queue="q",name="odd') == "5"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
+import signal
 import socket
 import sys
 import time
@@ -11,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from pychasqui._core import clock
 from pychasqui._supervisor.child import ChildProcess, describe_exit, make_child_environment
 from pychasqui._supervisor.memory import LONGEST_WAIT_S, MemoryLimit
 from pychasqui._supervisor.messages import (
@@ -25,10 +28,11 @@ from pychasqui._supervisor.messages import (
     encode_message,
 )
 from pychasqui._supervisor.slot import next_restart_pause_s
-from pychasqui._supervisor.supervisor import ProcessSupervisor, SupervisorOptions
+from pychasqui._supervisor.socket_folder import make_folder_for_sockets
+from pychasqui._supervisor.supervisor import CLEANUP_S, ProcessSupervisor, SupervisorOptions
 from pychasqui._supervisor.systemd import Systemd
 from pychasqui._supervisor.worker_process import JobCounter
-from pychasqui.errors import DecodeError
+from pychasqui.errors import CannotServe, DecodeError
 from pychasqui.metrics import JobOutcome
 from tests.support.waiting import eventually
 
@@ -120,6 +124,30 @@ class TestEnds:
         with pytest.raises(ZeroDivisionError):
             supervisor._handle_exit(child)
         assert ended == [LEASE]
+
+
+class TestDraining:
+    async def test_a_replaced_process_that_does_not_end_is_killed_at_its_deadline(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        monkeypatch.setattr("pychasqui._supervisor.supervisor.LOOK_EVERY_S", 0.01)
+        options = SupervisorOptions(processes=1, shutdown_timeout_s=1.0, hang_timeout_s=None)
+        supervisor = ProcessSupervisor(["sh", "-c", "trap '' TERM; while :; do sleep 60; done"], options)
+        (slot,) = supervisor._slots
+        child = await slot.start()
+        looking = asyncio.create_task(supervisor._kill_hanging_and_replace_large_children())
+        child.asked_to_end_at = clock.monotonic() - 1.0 - CLEANUP_S + 0.1
+        assert not child.was_killed
+        assert await asyncio.wait_for(child.wait(), 30) == -signal.SIGKILL
+        assert f"process {child.pid} has not ended in time and is killed" in caplog.text
+        looking.cancel()
+        await asyncio.gather(looking, return_exceptions=True)
+
+    def test_a_time_in_which_a_process_was_paused_is_no_part_of_its_deadline(self) -> None:
+        child = ChildProcess(lambda *_: None, lambda _: None)
+        child.asked_to_end_at = clock.monotonic() - 100.0
+        child.forgive_lost_time(60.0)
+        assert clock.monotonic() - child.asked_to_end_at < 60.0
 
 
 class TestSilence:
@@ -258,3 +286,21 @@ class TestCountedJobs:
 )
 def test_an_exit_is_described(code: int, text: str) -> None:
     assert describe_exit(code) == text
+
+
+class TestSocketFolder:
+    def test_a_long_path_of_temporary_files_leads_to_a_folder_that_is_short_enough_for_sockets(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        parent = tmp_path / ("x" * 100)
+        parent.mkdir()
+        monkeypatch.setattr("tempfile.tempdir", str(parent))
+        folder = make_folder_for_sockets()
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(str(folder / "4194304-100"))
+        shutil.rmtree(folder)
+
+    def test_a_read_only_file_system_is_an_error_that_names_the_remedy(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("tempfile.tempdir", "/nowhere")
+        with pytest.raises(CannotServe, match="Set TMPDIR to a folder that can be written"):
+            make_folder_for_sockets()

@@ -1,16 +1,18 @@
 """Adds up the metrics of several processes, each in the text format of Prometheus, to one page.
 
 Counters and histograms are added up, and so are gauges, but for those in LARGEST. What a process had counted when it
-ended stays in the sums: a counter must not go down.
+ended stays in the sums: a counter must not go down. Of their jobs it keeps MAX_NAMES names of a queue apart, and counts
+the others together, as a process does: names that never end would fill the memory and the page.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from .text_format import format_number
+from .text_format import MAX_NAMES, OTHER, format_number
 
 # Gauges of which the sum means nothing: how late one of them is, versions, and what the leader sees of the queue.
 LARGEST = frozenset(
@@ -22,6 +24,7 @@ LARGEST = frozenset(
         "chasquimq_worker_loop_lag_seconds",
     }
 )
+_LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 
 
 @dataclass
@@ -69,15 +72,36 @@ def read_families(text: str) -> list[Family]:
     return families
 
 
+class EndedNames:
+    """The names of jobs, of each queue, under which the counts of ended processes are kept."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, set[str]] = {}
+
+    def replace_name_if_full(self, key: str) -> str:
+        """Returns the name and labels of a line, with OTHER for the name of a job that is one too many."""
+        labels = dict(_LABEL.findall(key))
+        name = labels.get("name", OTHER)
+        known = self._known.setdefault(labels.get("queue", ""), {OTHER})
+        if name in known or len(known) <= MAX_NAMES:
+            known.add(name)
+            return key
+        return _LABEL.sub(lambda found: f'name="{OTHER}"' if found[1] == "name" else found[0], key)
+
+
 class MergedMetrics:
     """render() the pages of the processes that run, and what was kept of those that have ended."""
 
     def __init__(self) -> None:
         self._retired: dict[str, Family] = {}
+        self._names = EndedNames()
 
     def add_counts_of_ended_process(self, text: str) -> None:
         """Keeps what a process had counted."""
-        _merge_families(self._retired, (family for family in read_families(text) if family.is_cumulative))
+        for family in (family for family in read_families(text) if family.is_cumulative):
+            for key, number in family.numbers.items():
+                kept = {self._names.replace_name_if_full(key): number}
+                _merge_families(self._retired, [Family(family.name, family.about, family.kind, kept)])
 
     def render(self, texts: Iterable[str]) -> str:
         merged: dict[str, Family] = {}

@@ -87,7 +87,7 @@ class HttpServer:
             self._server = await asyncio.start_server(
                 self._accept_connection, self._host, self.port, limit=MAX_REQUEST_BYTES
             )
-        except OSError as error:
+        except (OSError, UnicodeError) as error:  # the second if the host is no name at all
             raise CannotServe(f"{self._host}:{self.port} cannot be listened on: {error}") from error
         self.port = self._server.sockets[0].getsockname()[1]
         log.info("metrics are served at http://%s:%d/metrics", self._host, self.port)

@@ -38,7 +38,7 @@ class ChildProcess:
         self.wants_successor: WantsSuccessor | None = None
         self.started_at = 0.0  # monotonic
         self.last_message_at = clock.monotonic()  # when it last sent anything
-        self.was_stopped = False  # on purpose
+        self.asked_to_end_at: float | None = None  # monotonic; None while it is to run
         self.was_killed = False
         self._on_message = on_message
         self._on_end = on_end
@@ -89,13 +89,21 @@ class ChildProcess:
         assert self._exit_code is not None
         return self._exit_code
 
-    def forgive_silence(self, silent_s: float) -> None:
-        """Leaves out a time in which it could say nothing."""
-        self.last_message_at = min(self.last_message_at + silent_s, clock.monotonic())
+    @property
+    def was_stopped(self) -> bool:
+        """Whether it was to end."""
+        return self.asked_to_end_at is not None
+
+    def forgive_lost_time(self, lost_s: float) -> None:
+        """Leaves out a time in which it could neither say nor do anything."""
+        self.last_message_at = min(self.last_message_at + lost_s, clock.monotonic())
+        if self.asked_to_end_at is not None:
+            self.asked_to_end_at = min(self.asked_to_end_at + lost_s, clock.monotonic())
 
     def ask_to_end(self) -> None:
         """Asks it to drain; asked again, it ends at once."""
-        self.was_stopped = True
+        if self.asked_to_end_at is None:
+            self.asked_to_end_at = clock.monotonic()
         self._send_signal(signal.SIGTERM)
 
     def kill(self) -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import shutil
-import tempfile
 from collections.abc import Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -28,6 +27,7 @@ from .pages import SupervisorPages
 from .reload import watch_python_files
 from .signals import SupervisorSignals
 from .slot import ProcessSlot
+from .socket_folder import make_folder_for_sockets
 from .systemd import Systemd
 from .waiting import wait_for_first
 
@@ -83,7 +83,7 @@ class ProcessSupervisor:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def run(self) -> int:
-        self._folder = Path(tempfile.mkdtemp(prefix="chasqui-"))
+        self._folder = make_folder_for_sockets()
         self._signals.catch()
         try:
             if self._options.metrics_address is not None:
@@ -217,8 +217,9 @@ class ProcessSupervisor:
             looked_at, late_s = clock.monotonic(), clock.monotonic() - looked_at - LOOK_EVERY_S
             for child in list(self._children):
                 if late_s > LOOK_EVERY_S:  # the container was paused, or the machine too busy: the processes as well
-                    child.forgive_silence(late_s)
+                    child.forgive_lost_time(late_s)
                 self._kill_if_hanging(child)
+                self._kill_if_not_drained_in_time(child)
             for slot in self._slots:
                 self._request_replacement_if_wanted(slot)
                 self._request_replacement_if_over_memory_limit(slot)
@@ -229,6 +230,18 @@ class ProcessSupervisor:
         if limit_s is not None and silent_s > limit_s and not child.was_killed:
             log.error("process %d has given no sign of life for %.0f s and is killed", child.pid, silent_s)
             child.kill()
+
+    def _kill_if_not_drained_in_time(self, child: ChildProcess) -> None:
+        """Kills a process that was replaced and does not end: its event loop may be blocked for good."""
+        if child.asked_to_end_at is None or child.was_killed or self._signals.stop.is_set():
+            return  # the end of the supervisor has a deadline of its own
+        deadline_s = max(self._options.shutdown_timeout_s, child.shutdown_deadline_s) + CLEANUP_S
+        if clock.monotonic() - child.asked_to_end_at > deadline_s:
+            self._kill_late_child(child)
+
+    def _kill_late_child(self, child: ChildProcess) -> None:
+        log.error("process %d has not ended in time and is killed; its jobs run again", child.pid)
+        child.kill()
 
     def _request_replacement_if_over_memory_limit(self, slot: ProcessSlot) -> None:
         limit, child = self._memory_limit, slot.current
@@ -299,15 +312,16 @@ class ProcessSupervisor:
         if self._signals.hurry.is_set() and await self._ask_children_to_end_and_wait(HURRIED_S):
             return
         for child in list(self._children):
-            log.error("process %d has not ended in time and is killed; its jobs run again", child.pid)
             self._exit_code = self._exit_code or 1
-            child.kill()
+            self._kill_late_child(child)
         await self._wait_for_children()
 
     async def _ask_children_to_end_and_wait(self, within_s: float, hurried: asyncio.Event | None = None) -> bool:
-        """Asks all processes to end, once more if they have been asked. Whether they do, in time."""
+        """Asks all processes to end. Whether they do, in time. Without `hurried` it asks those once more that drain
+        already: asked twice, they end at once."""
         for child in list(self._children):
-            child.ask_to_end()
+            if hurried is None or child.asked_to_end_at is None:
+                child.ask_to_end()
         hurry = [hurried.wait()] if hurried is not None else []
         await wait_for_first(self._wait_for_children(), *hurry, timeout_s=within_s)
         return not self._children

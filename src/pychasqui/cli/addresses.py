@@ -9,6 +9,8 @@ from urllib.parse import parse_qs, urlsplit
 import click
 from click.core import ParameterSource
 
+from .standard_streams import print_to_stderr
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -18,10 +20,9 @@ def redis_url_option(*, variables: list[str], default: str | None, about: str) -
     def warn_if_password_was_typed(context: click.Context, parameter: click.Parameter, url: str | None) -> str | None:
         is_typed = context.get_parameter_source("redis_url") is ParameterSource.COMMANDLINE
         if url is not None and is_typed and _holds_password(url):
-            click.echo(
+            print_to_stderr(
                 "Warning: the password in --redis-url is shown to all users of this machine in its list of processes; "
-                f"put the URL into the variable {variables[0]} instead",
-                err=True,
+                f"put the URL into the variable {variables[0]} instead"
             )
         return url
 

@@ -12,6 +12,7 @@ import click
 
 from .exits import CommandFailure, ExitCode
 from .options import CommandContext
+from .standard_streams import print_to_stderr
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -40,7 +41,7 @@ def confirm_or_end_command(
 
 def _read_answer(prompt: str) -> str:
     with stop_reading_at_ctrl_c():
-        click.echo(prompt, nl=False, err=True)
+        print_to_stderr(prompt, ends_line=False)
         return sys.stdin.readline().strip()
 
 

@@ -19,6 +19,7 @@ from .addresses import redis_url_option
 from .interrupts import ctrl_c_kills_process
 from .options import TIMEOUT_S
 from .source_watch import SourceWatch
+from .standard_streams import print_to_stderr
 from .status_line import StatusLine
 
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ class _DevSession:
         async with self._queues as queues:
             # Of any other URL the address lacks the password and options, so that it is no value for the variable.
             name = "CHASQUI_REDIS_URL=" if self._is_private else "redis "
-            click.echo(f"pychasqui {__version__} dev\n  {name}{queues.redis_address}", err=True)
+            print_to_stderr(f"pychasqui {__version__} dev\n  {name}{queues.redis_address}")
             self._status_line.open()
             try:
                 await self._start_worker()

@@ -7,7 +7,7 @@ import binascii
 import json
 from collections.abc import Iterator
 from hashlib import sha256
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, TextIO
 
 import click
 
@@ -15,6 +15,7 @@ from ..errors import printable
 from .confirm import dry_run_option, stop_reading_at_ctrl_c
 from .dlq_letters import add_filter_options, decode_raw_fields, letter_to_export
 from .exits import CommandFailure
+from .export_file import STDOUT, open_export
 from .options import CommandContext, add_common_options, queue_argument
 from .output import SCHEMA
 from .progress import ProgressBar, can_redraw_stderr
@@ -36,33 +37,36 @@ OPTIONAL_TEXTS = ("job_id", "detail", "error_type", "error", "traceback", "worke
     "-o",
     "--output",
     "target",
-    type=click.File("w", encoding="utf-8", lazy=True, atomic=True),
-    default="-",
+    type=click.Path(dir_okay=False, allow_dash=True),
+    default=STDOUT,
     help="The file to write; standard output without it.",
 )
 @add_common_options
-def export_letters(context: CommandContext, queue_name: str, letter_filter: dict[str, Any], target: IO[str]) -> None:
+def export_letters(context: CommandContext, queue_name: str, letter_filter: dict[str, Any], target: str) -> None:
     """Write dead letters as lines of JSON.
 
     Each line is one letter; `payload` is the job itself in base64, and `raw` the fields of the letter, from which
     `chasqui dlq import` makes the same letter again. The letters stay in the queue: `chasqui dlq remove` removes them.
+    A file that is there is replaced once all letters are written.
     """
     context.run(_export_letters(context, context.make_queue(queue_name), letter_filter, target))
 
 
-async def _export_letters(
-    context: CommandContext, queue: Queue, letter_filter: dict[str, Any], target: IO[str]
-) -> None:
-    is_screen = target.isatty()
+async def _export_letters(context: CommandContext, queue: Queue, letter_filter: dict[str, Any], path: str) -> None:
     written = 0
     async with queue:
-        with ProgressBar("exporting", await queue.dlq.count(), is_shown=can_redraw_stderr() and not is_screen) as bar:
+        total = await queue.dlq.count()
+        with open_export(path) as target, ProgressBar("exporting", total, is_shown=_is_bar_shown(target)) as bar:
             async for letter in queue.dlq.search(**letter_filter):
                 record = {"schema": SCHEMA, "queue": queue.name, **letter_to_export(letter)}
                 target.write(f"{json.dumps(to_jsonable(record))}\n")
                 written += 1
                 bar.show(written)
     context.output.print_message_to_stderr(f"exported {written} dead letters of queue {queue.name}")
+
+
+def _is_bar_shown(target: TextIO) -> bool:
+    return can_redraw_stderr() and not target.isatty()
 
 
 @click.command("import")

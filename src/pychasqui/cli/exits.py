@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
+from contextlib import suppress
 from enum import IntEnum
 from typing import Any
 
 import click
 
 from ..errors import ChasquiError, RedisTrouble, ServerNotFound, printable
+from .standard_streams import print_to_stderr
 
 MAX_ERROR_CHARS = 4000
+NOT_WRITTEN = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # what a full disk or a broken one says
 LINE_END = "\n"  # only our own text has line ends: text of others inside it is escaped before
 
 
@@ -43,14 +47,17 @@ def run_to_exit_code(command: Callable[[], Any]) -> int:
     try:
         code = command()
     except ChasquiError as error:
-        click.echo(f"Error: {printable(str(error), MAX_ERROR_CHARS, keep=LINE_END)}", err=True)
+        print_to_stderr(f"Error: {printable(str(error), MAX_ERROR_CHARS, keep=LINE_END)}")
         return exit_code_of(error)
-    except CommandFailure as failure:
-        failure.show()
-        return failure.code
     except click.ClickException as error:
-        error.show()
-        return error.exit_code
+        with suppress(OSError):
+            error.show()
+        return error.code if isinstance(error, CommandFailure) else error.exit_code
+    except OSError as error:
+        if error.errno not in NOT_WRITTEN:
+            raise
+        print_to_stderr(f"Error: the answer cannot be written: {error.strerror}")
+        return ExitCode.FAILED
     except (click.Abort, KeyboardInterrupt):
         return ExitCode.INTERRUPTED
     return code if isinstance(code, int) else ExitCode.OK

@@ -16,6 +16,7 @@ from .addresses import redis_url_option
 from .interrupts import ctrl_c_kills_process
 from .loops import choose_loop
 from .options import ABOUT_URL, find_typed_or_configured_redis_url
+from .standard_streams import print_to_stderr
 
 if TYPE_CHECKING:
     from ..queue import Queue
@@ -72,7 +73,7 @@ async def _serve_until_signal(queues: list[Queue], host: str, port: int) -> None
         await _warn_if_unreachable_or_raise(queues[0])
         serving = asyncio.create_task(exporter.run(handle_signals=True))
         await asyncio.sleep(0)  # signals are caught before the banner says that it runs
-        click.echo(make_banner(queues, f"http://{host}:{exporter.metrics_port}"), err=True)
+        print_to_stderr(make_banner(queues, f"http://{host}:{exporter.metrics_port}"))
         await serving
 
 

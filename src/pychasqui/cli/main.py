@@ -11,6 +11,7 @@ import click
 from .._version import __version__
 from .exits import run_to_exit_code
 from .interrupts import ctrl_c_kills_process, raise_at_ctrl_c
+from .standard_streams import open_closed_standard_streams
 
 
 @dataclass(frozen=True)
@@ -92,4 +93,5 @@ def chasqui() -> None:
 
 def main() -> int:
     raise_at_ctrl_c()
+    open_closed_standard_streams()
     return run_to_exit_code(lambda: chasqui.main(prog_name="chasqui", standalone_mode=False))

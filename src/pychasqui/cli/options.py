@@ -27,6 +27,7 @@ ABOUT_URL = f"Where Redis is; {SETTINGS['redis_url'].default} unless it is set."
 TIMEOUT_S = 3.0  # a command answers or fails within this time
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
+MAX_SPAN_MS = 100 * 365 * 86_400_000
 _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _SPAN = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h|d)?")
 
@@ -128,7 +129,10 @@ class SpanType(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # gene
         found = _SPAN.fullmatch(str(value))
         if found is None or len(found[1]) > 15:
             self.fail(f"{str(value)[:50]!r} is not a span of time such as 500ms, 30s, 5m, 2h or 7d", param, ctx)
-        return round(float(found[1]) * _UNITS_MS[found[2] or "s"])
+        span_ms = round(float(found[1]) * _UNITS_MS[found[2] or "s"])
+        if span_ms > MAX_SPAN_MS:
+            self.fail(f"{value!r} is more than 100 years", param, ctx)
+        return span_ms
 
 
 SPAN = SpanType()

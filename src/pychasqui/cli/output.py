@@ -17,6 +17,7 @@ from typing import Any
 import click
 
 from ..errors import printable
+from .standard_streams import print_to_stderr
 from .tables import Column, format_for_pipe, format_for_terminal
 from .values import UNCUT, Kind, format_value_for_pipe, format_value_for_terminal, now_ms, to_jsonable
 
@@ -122,7 +123,7 @@ class Output:
 
     def print_message_to_stderr(self, text: str) -> None:
         """Writes a line of our own words to standard error."""
-        click.echo(text, err=True)
+        print_to_stderr(text)
 
     # Redrawing ------------------------------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ import time
 from types import TracebackType
 from typing import Self
 
-import click
+from .standard_streams import print_to_stderr
 
 BEGIN_LINE = "\r\x1b[K"
 DRAW_EVERY_S = 0.1
@@ -38,19 +38,18 @@ class ProgressBar:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._is_shown:
-            click.echo(BEGIN_LINE, nl=False, err=True)
+            print_to_stderr(BEGIN_LINE, ends_line=False)
         if self._past is not None and kind is not None and not issubclass(kind, Exception):
             of_all = "" if self._total is None else f" of {self._total:,}"
-            click.echo(f"interrupted: {self._past} {self._done:,}{of_all}, and perhaps some more", err=True)
+            print_to_stderr(f"interrupted: {self._past} {self._done:,}{of_all}, and perhaps some more")
 
     def show(self, done_count: int) -> None:
         self._done = done_count
         if not self._is_shown or time.monotonic() < self._next_at:
             return
         self._next_at = time.monotonic() + DRAW_EVERY_S
-        click.echo(
-            BEGIN_LINE + self._make_line(done_count, shutil.get_terminal_size((80, 24)).columns), nl=False, err=True
-        )
+        line = self._make_line(done_count, shutil.get_terminal_size((80, 24)).columns)
+        print_to_stderr(BEGIN_LINE + line, ends_line=False)
 
     def _make_line(self, done_count: int, width: int) -> str:
         if not self._total:

@@ -16,6 +16,7 @@ from ..settings import SETTINGS
 from .addresses import redis_url_option
 from .loops import choose_loop
 from .options import ABOUT_URL, find_typed_or_configured_redis_url
+from .standard_streams import print_to_stderr
 
 if TYPE_CHECKING:
     from ..standalone import Promoter, Scheduler
@@ -106,7 +107,7 @@ async def _run_until_signal(role: str, leaders: Sequence[Leader]) -> None:
         asyncio.get_running_loop().add_signal_handler(number, stop)
     facts = {"redis": leaders[0].redis_address, "queues": ", ".join(leader.queue_name for leader in leaders)}
     lines = [f"pychasqui {__version__} {role}", *(f"  {name:<12} {value}" for name, value in facts.items())]
-    click.echo("\n".join(lines), err=True)
+    print_to_stderr("\n".join(lines))
     try:
         await asyncio.gather(*running)
     finally:  # if one has failed for good, the others end with it

@@ -10,10 +10,9 @@ import asyncio
 import os
 import sys
 
-import click
-
 from .output import Output
 from .progress import BEGIN_LINE, can_redraw_stderr
+from .standard_streams import print_to_stderr
 
 CHUNK_BYTES = 64 * 1024
 
@@ -46,11 +45,11 @@ class StatusLine:
         """Draws the line. The cursor goes back to its start, so that the next output replaces it."""
         if self.is_shown and self._is_at_line_start:
             width = Output.make_for_stdout(as_json=False, no_color=True).width
-            click.echo(f"{BEGIN_LINE}{text[: width - 1]}\r", nl=False, err=True)
+            print_to_stderr(f"{BEGIN_LINE}{text[: width - 1]}\r", ends_line=False)
 
     def print_line(self, text: str) -> None:
         """Prints a line above the status line."""
-        click.echo(f"{BEGIN_LINE if self.is_shown else ''}{text}", err=True)
+        print_to_stderr(f"{BEGIN_LINE if self.is_shown else ''}{text}")
         self._is_at_line_start = True
 
     def _copy_chunk(self) -> bool:

@@ -17,6 +17,7 @@ from .exits import ExitCode
 from .interrupts import ctrl_c_kills_process
 from .loops import CHOICES, Loop, choose_loop
 from .options import SPAN, read_setting
+from .standard_streams import print_to_stderr
 from .worker_options import LOG_FORMATS, QUEUES, SIZE, choose_workers_and_override_options, set_up_logging_unless_done
 
 if TYPE_CHECKING:
@@ -205,7 +206,7 @@ async def _run_workers_in_loop(
             job_timeout_s=options.job_timeout_s,
         )
         if link is None:
-            click.echo("\n".join(make_banner(worker, loop) for worker in workers), err=True)
+            print_to_stderr("\n".join(make_banner(worker, loop) for worker in workers))
         else:
             workers = adapt_to_supervisor(workers, link, max_jobs=options.max_jobs)
         await run_workers(workers, link, until_idle=options.burst)
@@ -233,7 +234,7 @@ def run_supervisor(options: WorkerOptions, process_options: ProcessOptions, metr
         is_burst=options.burst,
     )
     set_up_logging_unless_done(options.log_format)
-    click.echo(make_supervisor_banner(options, supervised.processes), err=True)
+    print_to_stderr(make_supervisor_banner(options, supervised.processes))
     command = [sys.executable, "-P", "-m", "pychasqui.cli", "worker", *options.to_command_line_arguments()]
     return asyncio.run(ProcessSupervisor(command, supervised).run())
 

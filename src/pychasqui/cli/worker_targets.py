@@ -19,6 +19,7 @@ import click
 from .. import App, Crew, Worker
 from ..errors import ChasquiError
 from .exits import CommandFailure, ExitCode, exit_code_of
+from .standard_streams import print_to_stderr
 
 PACKAGE = Path(__file__).parents[1]
 HIDDEN_FRAME_FILES = ("<", str(PACKAGE), importlib.__file__, contextlib.__file__)  # files that a traceback leaves out
@@ -75,7 +76,7 @@ def print_traceback_and_make_failure(problem: str, error: Exception) -> CommandF
         position = f" ({theirs[-1].filename}, line {theirs[-1].lineno})" if theirs else ""
         return CommandFailure(f"{problem}: {error}{position}", exit_code_of(error))
     *lines, summary = traceback.format_exception_only(error)
-    click.echo("".join([*traceback.format_list(theirs), *lines]), err=True, nl=False)
+    print_to_stderr("".join([*traceback.format_list(theirs), *lines]), ends_line=False)
     return CommandFailure(f"{problem}: {summary.rstrip()}")
 
 

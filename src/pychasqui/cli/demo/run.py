@@ -19,6 +19,7 @@ import click
 from ... import Queue, __version__, embedded
 from ...errors import InvalidArgument, RedisTrouble
 from ..exits import CommandFailure, ExitCode
+from ..standard_streams import print_to_stderr
 from .jobs import KINDS, choose_kind, count_jobs_done_at_least_once, describe_tally_or_raise, tally_outcomes
 from .process import WorkerProcess
 from .screen import Screen, print_table
@@ -39,7 +40,7 @@ def run_demo(jobs: int, redis_url: str | None) -> None:
             server = _private_server(Path(folder, "server")) if redis_url is None else contextlib.nullcontext(redis_url)
             with server as url:
                 queue = _make_queue(url)
-                click.echo(f"pychasqui {__version__} on {'a private server' if redis_url is None else queue}", err=True)
+                print_to_stderr(f"pychasqui {__version__} on {'a private server' if redis_url is None else queue}")
                 asyncio.run(_run_on_server(jobs, queue, url, Path(folder)))
         except asyncio.CancelledError:
             raise CommandFailure("terminated", ExitCode.TERMINATED) from None

@@ -8,6 +8,7 @@ from typing import Self
 
 import click
 
+from ..standard_streams import print_to_stderr
 from ..terminal import make_live_console_if_possible
 from .jobs import KINDS
 
@@ -44,7 +45,7 @@ class Screen:
         if self._console is not None:
             self._console.print(line, style="bold", markup=False)
         else:
-            click.echo(line, err=True)
+            print_to_stderr(line)
 
     def show_progress(self, added: int, ended: int, seconds: float, *, is_last: bool) -> None:
         if self._console is not None:
