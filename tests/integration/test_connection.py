@@ -61,6 +61,11 @@ def locked() -> Iterator[RedisServer]:
         yield server
 
 
+async def provide_secret_late() -> tuple[str]:
+    await asyncio.sleep(0.02)  # the server has refused the connection by then
+    return (SECRET,)
+
+
 class TestAddresses:
     async def test_a_unix_socket(self, redis_url: str) -> None:
         async with connected(redis_url) as connection:
@@ -255,6 +260,21 @@ class TestOtherServers:
             with pytest.raises(NotRedis):
                 await connection.call("PING")
         assert monotonic() - start < 4
+
+    @pytest.mark.parametrize("has_provider", (False, True))
+    async def test_a_server_with_too_many_clients_is_waited_for(self, locked: RedisServer, has_provider: bool) -> None:
+        """It refuses the connection before it has read a command: that is no answer about the password."""
+        url = locked.tcp_url if has_provider else locked.tcp_url.replace("redis://", f"redis://:{SECRET}@")
+        options = {"credential_provider": provide_secret_late} if has_provider else {}
+        async with connected(f"unix://:{SECRET}@{locked.socket_path}") as first, connected(url, **options) as second:
+            await first.call("CONFIG", "SET", "maxclients", 1)
+            try:
+                call = asyncio.create_task(second.call("PING"))
+                await eventually(lambda: "raise maxclients" in str(second.trouble) or call.done())
+                assert not call.done()
+            finally:
+                await first.call("CONFIG", "SET", "maxclients", 1000)
+            assert await call == b"PONG"
 
     async def test_a_server_that_never_answers_costs_the_timeout(self) -> None:
         async with FakeServer() as fake, connected(fake.url, timeout_s=0.3) as connection:

@@ -21,6 +21,7 @@ from .url import DEFAULT_HOST, DEFAULT_PORT, SENTINEL, SERVER, RedisUrl, read_ur
 
 TLS_TIMEOUT_S = 4.0  # a port without TLS never answers; less than CONNECT_TIMEOUT_S, to leave time to find that out
 NOTHING_LISTENS = "nothing listens there"
+TOO_MANY_CLIENTS = "max number of clients"
 P = TypeVar("P", bound=asyncio.BaseProtocol)
 
 
@@ -105,7 +106,8 @@ def explain_failure(error: Exception, absence_remedy: str) -> str:
         return f"{text}: there is no such socket; {absence_remedy}"
     if isinstance(error, socket.gaierror):
         return f"{text}: no such host is known; check the name in redis_url"
-    remedy = find_tls_remedy(text)
+    too_many = "raise maxclients at the server, or run fewer processes" if TOO_MANY_CLIENTS in text else ""
+    remedy = too_many or find_tls_remedy(text)
     return f"{text}: {remedy}" if remedy and remedy not in text else text
 
 
