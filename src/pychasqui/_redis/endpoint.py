@@ -12,9 +12,11 @@ import socket
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TypeVar
 
 from ..errors import InvalidArgument, InvalidType
+from .address_race import find_addresses, open_first_that_answers
 from .credentials import CredentialProvider, Login, ask_provider, check_provider
 from .tls import find_tls_remedy, make_tls_context, read_server_hostname
 from .url import DEFAULT_HOST, DEFAULT_PORT, SENTINEL, SERVER, RedisUrl, read_url
@@ -63,9 +65,13 @@ class Endpoint:
         loop = asyncio.get_running_loop()
         if self.path:
             return await loop.create_unix_connection(make_protocol, self.path)
-        transport, made = await loop.create_connection(
+        addresses = await find_addresses(self.host, self.port)
+        return await open_first_that_answers(addresses, partial(self._open_address, make_protocol))
+
+    async def _open_address(self, make_protocol: Callable[[], P], address: str) -> tuple[asyncio.Transport, P]:
+        transport, made = await asyncio.get_running_loop().create_connection(
             make_protocol,
-            self.host,
+            address,
             self.port,
             ssl=self.tls,
             server_hostname=(self.tls_host or self.host) if self.tls else None,

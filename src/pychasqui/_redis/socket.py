@@ -213,7 +213,7 @@ class Socket(asyncio.BufferedProtocol):
             return
         self._parser.feed(self._buffer, 0, nbytes)  # type: ignore[arg-type]
         self._received += nbytes
-        gets, pending = self._parser.gets, self._pending
+        gets, pending, reply = self._parser.gets, self._pending, None
         try:
             while (reply := gets()) is not _INCOMPLETE:
                 if type(reply) is hiredis.PushNotification and not self._is_reply_else_deliver_push(reply):
