@@ -6,15 +6,18 @@ import asyncio
 import gc
 import logging
 import random
+import socket
 import traceback
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from time import monotonic
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 import redis.asyncio
 
+from pychasqui._redis import endpoint
 from pychasqui._redis.connection import Connection
 from pychasqui._redis.connector import Connector
 from pychasqui.errors import (
@@ -61,6 +64,22 @@ def locked() -> Iterator[RedisServer]:
         yield server
 
 
+async def provide_secret_late() -> tuple[str]:
+    await asyncio.sleep(0.02)  # the server has refused the connection by then
+    return (SECRET,)
+
+
+@contextmanager
+def silent_address(port: int) -> Iterator[str]:
+    """An address that leaves connections waiting, because as many wait there as it has room for."""
+    with socket.create_server(("127.0.0.9", port), backlog=0) as listener, ExitStack() as stack:
+        for _ in range(3):
+            waiting = stack.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex(listener.getsockname())
+        yield "127.0.0.9"
+
+
 class TestAddresses:
     async def test_a_unix_socket(self, redis_url: str) -> None:
         async with connected(redis_url) as connection:
@@ -73,6 +92,14 @@ class TestAddresses:
     async def test_a_bare_host_and_port(self, server: RedisServer, redis_url: str) -> None:
         async with connected(f"127.0.0.1:{server.port}") as connection:
             assert await connection.call("PING") == b"PONG"
+
+    async def test_a_host_whose_first_address_is_silent(
+        self, server: RedisServer, redis_url: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        with silent_address(server.port) as silent:
+            monkeypatch.setattr(endpoint, "find_addresses", AsyncMock(return_value=[silent, "127.0.0.1"]))
+            async with connected(server.tcp_url.replace("127.0.0.1", "localhost")) as connection:
+                assert await connection.call("PING", timeout_s=5) == b"PONG"
 
     async def test_a_database_is_selected(self, redis_url: str, witness: redis.asyncio.Redis) -> None:
         async with connected(f"{redis_url}?db=3") as connection:
@@ -255,6 +282,21 @@ class TestOtherServers:
             with pytest.raises(NotRedis):
                 await connection.call("PING")
         assert monotonic() - start < 4
+
+    @pytest.mark.parametrize("has_provider", (False, True))
+    async def test_a_server_with_too_many_clients_is_waited_for(self, locked: RedisServer, has_provider: bool) -> None:
+        """It refuses the connection before it has read a command: that is no answer about the password."""
+        url = locked.tcp_url if has_provider else locked.tcp_url.replace("redis://", f"redis://:{SECRET}@")
+        options: dict[str, Any] = {"credential_provider": provide_secret_late} if has_provider else {}
+        async with connected(f"unix://:{SECRET}@{locked.socket_path}") as first, connected(url, **options) as second:
+            await first.call("CONFIG", "SET", "maxclients", 1)
+            try:
+                call = asyncio.create_task(second.call("PING"))
+                await eventually(lambda: "raise maxclients" in str(second.trouble) or call.done())
+                assert not call.done()
+            finally:
+                await first.call("CONFIG", "SET", "maxclients", 1000)
+            assert await call == b"PONG"
 
     async def test_a_server_that_never_answers_costs_the_timeout(self) -> None:
         async with FakeServer() as fake, connected(fake.url, timeout_s=0.3) as connection:

@@ -14,7 +14,7 @@ from pychasqui._redis.endpoint import parse_location
 from pychasqui._redis.keys import Keys
 from pychasqui._redis.topology import route as routes
 from pychasqui._redis.topology.cluster import read_slots
-from pychasqui._redis.topology.node_map import Address, slot_of
+from pychasqui._redis.topology.node_map import Address, NodeMap, slot_of
 from pychasqui._redis.url import CLUSTER, SENTINEL, SERVER
 from pychasqui.errors import ConnectionLost, InvalidArgument
 from tests.support.cases import in_one_test
@@ -138,3 +138,30 @@ async def test_a_route_whose_thread_could_not_start_once_starts_it_at_the_next_a
         with pytest.raises(ConnectionLost, match="no Sentinel answers"):
             await route.follow_master(follower)
     route.remove_follower(follower)
+
+
+def make_route_with_map() -> routes.Route:
+    route = routes.Route(parse_location("redis+cluster://10.0.0.1:7001"))
+    route._map = read_slots([[0, 99, [b"10.0.0.1", 7001, b"id"]]], "here", 1)
+    return route
+
+
+def test_followers_of_other_slots_are_not_called_when_one_has_moved() -> None:
+    route, concerned, other = make_route_with_map(), Mock(slot=5), Mock(slot=6)
+    route._followers.update((concerned, other))
+    route.set_slot_owner_and_notify(5, B)
+    route.set_slot_owner_and_notify(5, B)
+    assert concerned.call_on_change_threadsafe.call_count == 2
+    other.call_on_change_threadsafe.assert_not_called()
+
+
+async def test_a_slot_that_moves_while_the_nodes_are_asked_and_know_nothing_new_has_moved() -> None:
+    route = make_route_with_map()
+
+    async def find(known: NodeMap, *_: object, **__: object) -> NodeMap:
+        route.set_slot_owner_and_notify(5, B)
+        return known
+
+    await route._refresh_map(Mock(find_changed_map_or_return_known=find), False)
+    assert route._map is not None
+    assert route._map.owner(5) == B

@@ -12,15 +12,18 @@ import socket
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TypeVar
 
 from ..errors import InvalidArgument, InvalidType
+from .address_race import find_addresses, open_first_that_answers
 from .credentials import CredentialProvider, Login, ask_provider, check_provider
 from .tls import find_tls_remedy, make_tls_context, read_server_hostname
 from .url import DEFAULT_HOST, DEFAULT_PORT, SENTINEL, SERVER, RedisUrl, read_url
 
 TLS_TIMEOUT_S = 4.0  # a port without TLS never answers; less than CONNECT_TIMEOUT_S, to leave time to find that out
 NOTHING_LISTENS = "nothing listens there"
+TOO_MANY_CLIENTS = "max number of clients"
 P = TypeVar("P", bound=asyncio.BaseProtocol)
 
 
@@ -62,9 +65,13 @@ class Endpoint:
         loop = asyncio.get_running_loop()
         if self.path:
             return await loop.create_unix_connection(make_protocol, self.path)
-        transport, made = await loop.create_connection(
+        addresses = await find_addresses(self.host, self.port)
+        return await open_first_that_answers(addresses, partial(self._open_address, make_protocol))
+
+    async def _open_address(self, make_protocol: Callable[[], P], address: str) -> tuple[asyncio.Transport, P]:
+        transport, made = await asyncio.get_running_loop().create_connection(
             make_protocol,
-            self.host,
+            address,
             self.port,
             ssl=self.tls,
             server_hostname=(self.tls_host or self.host) if self.tls else None,
@@ -105,7 +112,8 @@ def explain_failure(error: Exception, absence_remedy: str) -> str:
         return f"{text}: there is no such socket; {absence_remedy}"
     if isinstance(error, socket.gaierror):
         return f"{text}: no such host is known; check the name in redis_url"
-    remedy = find_tls_remedy(text)
+    too_many = "raise maxclients at the server, or run fewer processes" if TOO_MANY_CLIENTS in text else ""
+    remedy = too_many or find_tls_remedy(text)
     return f"{text}: {remedy}" if remedy and remedy not in text else text
 
 

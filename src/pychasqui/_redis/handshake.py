@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 from ..errors import AuthenticationFailed, ConnectionLost, NotRedis, RedisTrouble, ReplyError
 from .credentials import Login, RefusedCredentials
 from .dialect import Dialect, read_dialect
-from .endpoint import Endpoint
+from .endpoint import TOO_MANY_CLIENTS, Endpoint
 from .error_actions import ErrorAction, action_for, is_command_refused
 from .hello_from_info import make_hello_from_info
 from .socket import Socket, pack
@@ -81,6 +81,10 @@ async def _check_is_ready_master(socket: Socket) -> None:
 
 def _raise_handshake_error(words: list[Any], reply: ReplyError, endpoint: Endpoint, printable_url: str) -> NoReturn:
     """Raises an error that says what to change. Never shows what was sent, because that contains secrets."""
+    if TOO_MANY_CLIENTS in str(reply):  # before it has read any command
+        raise ConnectionLost(f"the server refused the connection: {reply}") from None
+    if action_for(reply) in (ErrorAction.RETRY, ErrorAction.RECONNECT):
+        raise reply
     if reply.code == "NOAUTH" and words[0] != "AUTH":
         way = "in redis_url, as redis://:PASSWORD@host or redis://USER:PASSWORD@host, or by credential_provider"
         raise AuthenticationFailed(f"{printable_url} wants a password: give it {way} ({reply})") from None

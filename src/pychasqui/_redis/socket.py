@@ -213,7 +213,7 @@ class Socket(asyncio.BufferedProtocol):
             return
         self._parser.feed(self._buffer, 0, nbytes)  # type: ignore[arg-type]
         self._received += nbytes
-        gets, pending = self._parser.gets, self._pending
+        gets, pending, reply = self._parser.gets, self._pending, None
         try:
             while (reply := gets()) is not _INCOMPLETE:
                 if type(reply) is hiredis.PushNotification and not self._is_reply_else_deliver_push(reply):
@@ -225,7 +225,7 @@ class Socket(asyncio.BufferedProtocol):
         except NotRedis as error:
             self.drop(NotRedis(f"the server does not speak the Redis protocol: {error}"))
         except IndexError:
-            self.drop(NotRedis("the server sent a reply without a command"))
+            self.drop(_make_unasked_reply_error(reply))
 
     def _read_error(self, message: str) -> ReplyError:
         """Makes the error for an error reply. The caller gets it first; then the socket ends, if it must."""
@@ -318,6 +318,13 @@ class Socket(asyncio.BufferedProtocol):
 def pack(*words: Any) -> bytes:
     packed: bytes = hiredis.pack_command(words)
     return packed
+
+
+def _make_unasked_reply_error(reply: Any) -> ChasquiError:
+    """A server that takes no more connections says why before any command, and closes."""
+    if isinstance(reply, ReplyError):
+        return ConnectionLost(f"the server refused the connection: {reply}")
+    return NotRedis("the server sent a reply without a command")
 
 
 def _resolve_future(future: asyncio.Future[Any], reply: Any) -> None:

@@ -39,6 +39,8 @@ class ClusterSurvey:
         self._suspicious_until = 0.0
         self._ask_at = 0.0
         self._newest_at = 0.0  # when an answer was not older than what is known
+        self._moved: dict[int, Address] = {}  # slots of which nodes have answered MOVED, and since when
+        self._moved_at = 0.0
 
     async def find_changed_map_or_return_known(
         self, known: NodeMap | None, slots: set[int], *, is_suspicious: bool
@@ -53,7 +55,9 @@ class ClusterSurvey:
         if now >= self._suspicious_until and now < self._ask_at:
             return known
         self._ask_at = now + ASK_EVERY_S
-        return await self._ask_nodes_for_map(known)
+        found = await self._ask_nodes_for_map(known)
+        await self._nodes.close_connections_to_others(self._seeds | found.nodes)
+        return found
 
     async def close(self) -> None:
         for ping in self._pings.values():
@@ -64,6 +68,7 @@ class ClusterSurvey:
 
     def _start_pings_of_masters(self, owners: set[Address]) -> None:
         self._silent &= owners
+        self._pings = {address: ping for address, ping in self._pings.items() if address in owners or not ping.done()}
         for address in owners:
             if (ping := self._pings.get(address)) is None or ping.done():
                 self._pings[address] = asyncio.ensure_future(self._ping_master(address))
@@ -96,15 +101,21 @@ class ClusterSurvey:
             self._newest_at = now
         elif now < self._newest_at + OLDER_S:
             return known
-        if known is not None and self._is_map_unchanged(known, newest):
+        if known is not None and self._is_map_unchanged(known, newest, now):
             return known
         return newest
 
-    def _is_map_unchanged(self, known: NodeMap, newest: NodeMap) -> bool:
-        """Whether there is nothing new: not even about slots whose new node others hear of a moment later."""
+    def _is_map_unchanged(self, known: NodeMap, newest: NodeMap, now: float) -> bool:
+        """Whether there is nothing new: not even about slots whose new node others hear of a moment later.
+
+        After OLDER_S what the nodes say counts again: the node that MOVED names may be gone.
+        """
+        if self._moved != known.moved:
+            self._moved, self._moved_at = known.moved, now
         if (newest.ranges, newest.nodes) == (known.ranges, known.nodes) and not known.moved:
             return newest.epoch == known.epoch
-        return bool(known.moved) and newest.epoch == known.epoch and newest.ranges == known.ranges
+        is_recent = bool(known.moved) and now < self._moved_at + OLDER_S
+        return is_recent and newest.epoch == known.epoch and newest.ranges == known.ranges
 
     async def _ask_node(self, address: Address, connection: Connection) -> NodeMap:
         socket = await connection.wait_for_socket(connection.make_deadline())

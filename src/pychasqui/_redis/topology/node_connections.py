@@ -131,6 +131,11 @@ class NodeConnections:
         if (connection := self._connections.pop(address, None)) is not None:
             await connection.close()
 
+    async def close_connections_to_others(self, addresses: set[Address]) -> None:
+        """The other nodes are gone. Each connection would try for ever to reach its own."""
+        for address in self._connections.keys() - addresses:
+            await self.close_connection_to(address)
+
     async def close(self) -> None:
         for connection in self._connections.values():
             await connection.close()

@@ -94,7 +94,11 @@ class Route:
         if is_new:
             log.info("%s: slot %s is at %s now", self, slot, address)
             self.request_refresh()
-        self._notify_followers()  # also of what is known: one may have reached the former node meanwhile
+        # Also of what is known: one may have reached the former node meanwhile. Only to those of the slot: a failover
+        # brings a MOVED for each call in flight, and passing each on to a thousand queues would take seconds.
+        for follower in self._list_followers():
+            if follower.slot == slot:
+                follower.call_on_change_threadsafe()
 
     def request_refresh(self) -> None:
         """A connection was lost or refused: the map may be out of date."""
@@ -192,7 +196,8 @@ class Route:
             return
         with self._lock:
             is_new = found is not before
-            self._map = found
+            if is_new:  # else a node may have answered MOVED meanwhile
+                self._map = found
         self._set_trouble_and_wake_waiters(None)
         if is_new and before is not None:
             self._notify_if_masters_moved(before, found)
@@ -212,11 +217,8 @@ class Route:
         if moves:
             changes = "; ".join(f"{new or 'no node'} is the master now, after {old}" for old, new in moves)
             log.info("%s: %s", self, changes)
-            self._notify_followers()
-
-    def _notify_followers(self) -> None:
-        for follower in self._list_followers():
-            follower.call_on_change_threadsafe()
+            for follower in self._list_followers():
+                follower.call_on_change_threadsafe()
 
 
 _routes: WeakValueDictionary[tuple[object, ...], Route] = WeakValueDictionary()
