@@ -361,6 +361,8 @@ class TestPortal:
 
     def test_a_holder_of_connections_is_closed_with_the_portal(self) -> None:
         class Holder:
+            is_open = True
+
             closed = 0
 
             async def close(self) -> None:
