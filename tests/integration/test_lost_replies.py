@@ -166,7 +166,7 @@ class TestCuts:
 
     @pytest.mark.parametrize("is_closed", (False, True))
     @pytest.mark.parametrize("flow", (one, a_bulk))
-    async def test_what_arrives_late_after_it_was_sent_again_is_not_added(
+    async def test_a_request_that_arrives_late_after_it_was_sent_again_adds_nothing(
         self, queue: Queue, stream: Stream, proxy: Proxy, witness: Any, flow: Flow, is_closed: bool
     ) -> None:
         """Of a connection that was cut, bytes may be on their way: also when the queue has added more, or is closed."""
