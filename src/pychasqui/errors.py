@@ -77,7 +77,10 @@ class QueueFull(ChasquiError):
 
 
 class NotReplicated(ChasquiError):
-    """The jobs are on the master and will run, but fewer replicas than asked for have confirmed them in time."""
+    """The jobs are on the master and will run, but fewer replicas than asked for have confirmed them in time.
+
+    A bulk of which only a part was sent raises AddUnknown instead.
+    """
 
 
 class ConsumerInUse(ChasquiError):

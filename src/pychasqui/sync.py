@@ -189,6 +189,7 @@ class SyncQueue(QueueMethods):
     def close(self) -> None:
         """Closes its connections. Safe to call twice; a later call opens them again."""
         call_blocking(self._queues, "SyncQueue.close", "await Queue.close()", self._queues.close)
+        portal.forget_closed_holder(self._queues)  # a program may make and close a SyncQueue for each request
 
     def __enter__(self) -> Self:
         return self

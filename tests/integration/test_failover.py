@@ -183,16 +183,7 @@ class TestQueues:
         self, pair: Pair, queue_name: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """As when a slot moves while the former node is still a master: its socket answers what is under way."""
-        retire_all: list[Callable[[], None]] = []
-
-        class Noted(Connection):
-            def __init__(self, *arguments: Any, **options: Any) -> None:
-                super().__init__(*arguments, **options)
-                retire_all.append(
-                    partial(self._stop_using_socket, Redirected("the slot has moved"), waits_for_replies=True)
-                )
-
-        monkeypatch.setattr("pychasqui._redis.connector.Connection", Noted)
+        retire_all = _note_connections_to_retire(monkeypatch)
         async with Queue(queue_name, redis_url=pair.url, timeout_s=3) as queue:
             await queue.add("run", 1, wait_replicas=1)
             adding = asyncio.create_task(queue.add("run", 2, wait_replicas=1))
@@ -277,3 +268,41 @@ async def test_an_add_that_a_node_refuses_is_sent_again_and_at_last_known_to_be_
         await asyncio.sleep(0.1)
         is_over = True
         await adding
+
+
+async def test_replicas_are_counted_on_two_connections_at_once(
+    redis_url: str, queue_name: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As when a slot moves: the end of the former connection's round does not end that of the new one."""
+    retire_all = _note_connections_to_retire(monkeypatch)
+    async with Queue(queue_name, redis_url=redis_url, timeout_s=0.4) as queue:
+        replicated = queue._get_or_open_loop_session().sender._replicated
+        adds = [asyncio.create_task(queue.add("run", 1, wait_replicas=1))]
+        await eventually(lambda: len(replicated._awaiting_replicas) == 1, every=0)
+        for retire in retire_all:
+            retire()
+        adds.append(asyncio.create_task(queue.add("run", 2, wait_replicas=1)))
+        await eventually(lambda: len(replicated._awaiting_replicas) == 2, every=0)
+        with pytest.raises(NotReplicated, match="nobody knows"):
+            await adds[0]
+        adds.append(asyncio.create_task(queue.add("run", 3, wait_replicas=1)))
+        for adding in adds[1:]:
+            with pytest.raises(NotReplicated, match="only 0 of 1"):
+                await adding
+        await queue.obliterate()
+    assert not [record for record in caplog.records if record.name == "asyncio"]
+
+
+def _note_connections_to_retire(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], None]]:
+    """Returns what makes each connection leave its socket, which answers what is under way."""
+    retire_all: list[Callable[[], None]] = []
+
+    class Noted(Connection):
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            super().__init__(*arguments, **options)
+            retire_all.append(
+                partial(self._stop_using_socket, Redirected("the slot has moved"), waits_for_replies=True)
+            )
+
+    monkeypatch.setattr("pychasqui._redis.connector.Connection", Noted)
+    return retire_all

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import redis.asyncio
 
-from pychasqui import Job, Queue, ReplyError
+from pychasqui import AddUnknown, Job, Queue, ReplyError
 from pychasqui._core.heap import keep_freed_memory
 from pychasqui._core.limits import ADD_BATCH_BYTES, LARGE_JOB_BYTES
 from tests.support.proxy import Proxy
@@ -110,6 +110,29 @@ async def test_a_ledger_that_refuses_the_record_does_not_make_added_jobs_fail(
         assert await stream.length() == 20
         assert len(await add_batch_by_transaction(queue)) == 20
         assert await stream.length() == 40
+
+
+async def test_a_bulk_behind_a_slow_reply_keeps_its_own_timeout(
+    proxy: Proxy, queue_name: str, stream: Stream, witness: redis.asyncio.Redis
+) -> None:
+    """The line is not dead, so it is kept, and the answer to WATCH is as late as that reply."""
+    async with Queue(queue_name, redis_url=proxy.url, timeout_s=0.3) as queue:
+        await add_batch_by_transaction(queue, 1)
+        broker = queue._get_or_open_loop_session().broker
+        await witness.set("large", "x" * 400_000, ex=10)
+        proxy.limit(200_000)
+        reading = asyncio.create_task(broker.call("GET", "large"))
+        await asyncio.sleep(0)
+        first = asyncio.create_task(add_batch_by_transaction(queue, 1))
+        await asyncio.sleep(0.1)
+        async with asyncio.timeout(1.2):
+            with pytest.raises(AddUnknown):
+                await add_batch_by_transaction(queue, 1)
+        with pytest.raises(AddUnknown):
+            await first
+        assert not reading.done()
+        reading.cancel()
+        proxy.limit(0)
 
 
 async def test_a_user_without_the_right_to_transactions_adds_by_the_script(

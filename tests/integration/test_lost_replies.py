@@ -10,6 +10,7 @@ from functools import partial
 from time import monotonic
 from typing import Any
 
+import hiredis
 import pytest
 import redis.asyncio
 
@@ -162,6 +163,27 @@ class TestCuts:
             assert not cutting.done()
         cutting.cancel()
         assert sorted(await stream.ids()) == sorted(job.id for job in added)
+
+    @pytest.mark.parametrize("is_closed", (False, True))
+    @pytest.mark.parametrize("flow", (one, a_bulk))
+    async def test_a_request_that_arrives_late_after_it_was_sent_again_adds_nothing(
+        self, queue: Queue, stream: Stream, proxy: Proxy, witness: Any, flow: Flow, is_closed: bool
+    ) -> None:
+        """Of a connection that was cut, bytes may be on their way: also when the queue has added more, or is closed."""
+        await queue.add("first")
+        cut = proxy.cut_before_request(b"send")
+        sent = len(proxy.requests)
+        await flow(queue)
+        assert cut.fallen
+        late = next(request for request in proxy.requests[sent:] if b"send" in request)
+        for _ in range(120):  # a server that remembers numbers itself remembers 100
+            await queue.add("more")
+        if is_closed:
+            await queue.close()
+        before = await stream.ids()
+        async with witness.client() as client:
+            await client.execute_command(*_split_request(late))
+        assert await stream.ids() == before
 
 
 class TestServer:
@@ -479,6 +501,24 @@ class TestNoAnswer:
         assert all(isinstance(error, RedisTrouble) for _, error in await asyncio.gather(*adds))
         proxy.thaw()
 
+    async def test_a_program_that_cancels_all_tasks_of_its_loop_can_add_again(
+        self, hasty: Queue, proxy: Proxy, stream: Stream
+    ) -> None:
+        await hasty.add("send", 0)
+        proxy.refuse()
+        proxy.cut()
+        others = asyncio.all_tasks()
+        adding = asyncio.create_task(_raised(hasty.add("send", 1)))
+        await eventually(lambda: any("add again" in task.get_name() for task in asyncio.all_tasks()))
+        for task in asyncio.all_tasks() - others - {adding}:
+            if task.get_name().startswith("chasqui"):
+                task.cancel()
+        async with asyncio.timeout(SOON_S):
+            await adding
+            proxy.admit()
+            await eventually(lambda: _succeeds(hasty.add("send", 2)))
+        assert twice(await stream.ids()) == []
+
     async def test_a_provider_of_credentials_that_fails_does_not_hang_an_add(
         self, redis_url: str, queue_name: str
     ) -> None:
@@ -512,6 +552,13 @@ def _make_further_servers_forgetful(monkeypatch: pytest.MonkeyPatch) -> None:
         self.can_use_idmp = False
 
     monkeypatch.setattr(AddSession, "__init__", begin_forgetful)
+
+
+def _split_request(packed: bytes) -> list[bytes]:
+    reader = hiredis.Reader()
+    reader.feed(packed)
+    words: list[bytes] = reader.gets()
+    return words
 
 
 async def _raised(adding: Coroutine[Any, Any, Any]) -> tuple[float, BaseException]:

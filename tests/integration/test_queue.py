@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import time
 from collections.abc import AsyncIterator, Iterator
 from time import monotonic
@@ -12,8 +13,10 @@ import pytest
 import redis.asyncio
 
 from pychasqui import (
+    AddUnknown,
     BackoffSpec,
     Closed,
+    ConnectionLost,
     InvalidArgument,
     Job,
     NotReplicated,
@@ -27,6 +30,7 @@ from pychasqui import (
 )
 from pychasqui._redis.keys import REGISTRY, Keys
 from tests.support.acl import refusals
+from tests.support.delayed import Delayed
 from tests.support.proxy import Proxy
 from tests.support.server import RedisServer
 from tests.support.streams import Stream, twice
@@ -254,6 +258,27 @@ class TestAddBulk:
             await bulk
         assert await stream.length() == 20_001
 
+    async def test_a_list_that_grows_meanwhile_is_added_as_it_was(self, queue: Queue, stream: Stream) -> None:
+        jobs = [{"name": "send", "data": number} for number in range(6000)]
+        adding = asyncio.create_task(queue.add_bulk(jobs))
+        await asyncio.sleep(0)
+        jobs.append({"name": "send"})
+        assert [job.id for job in await adding] == await stream.ids()
+
+    async def test_a_cancelled_bulk_leaves_no_error_that_asyncio_logs(
+        self, redis_url: str, queue_name: str, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        async with Queue(queue_name, redis_url="unix:///nowhere/at/all.sock", timeout_s=0.1) as queue:
+            adding = asyncio.create_task(queue.add_bulk([{"name": "send"}] * 6000))
+            await asyncio.sleep(0)
+            adding.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await adding
+            with pytest.raises(ConnectionLost):
+                await queue.add("send")
+        gc.collect()
+        assert not [record for record in caplog.records if record.name == "asyncio"]
+
 
 class TestBounds:
     async def test_an_add_past_the_bound_is_refused_and_no_job_is_trimmed(
@@ -322,6 +347,54 @@ class TestBounds:
                 with pytest.raises(QueueFull):
                     await queue.add("send", number)
                 await stream.clear()
+
+    async def test_a_queue_over_its_bound_takes_delayed_jobs(
+        self, redis_url: str, queue_name: str, stream: Stream, delayed: Delayed
+    ) -> None:
+        async with (
+            Queue(queue_name, redis_url=redis_url) as unbounded,
+            Queue(queue_name, redis_url=redis_url, max_stream_len=1) as bounded,
+        ):
+            await unbounded.add_bulk([{"name": "send"}, {"name": "send"}])
+            await bounded.add("later", delay_ms=60_000)
+            await bounded.add("later", job_id="the-one", delay_ms=60_000)
+            assert not (await bounded.add("now", job_id="the-one")).is_new
+            with pytest.raises(QueueFull):
+                await bounded.add("now", job_id="another")
+        assert await delayed.count() == 2
+
+    async def test_a_full_queue_without_replicas_does_not_say_that_a_job_was_added(
+        self, redis_url: str, queue_name: str, stream: Stream
+    ) -> None:
+        async with Queue(queue_name, redis_url=redis_url, max_stream_len=1) as queue:
+            await queue.add("first")
+            for adding in (queue.add("second", wait_replicas=1), queue.add_bulk([{"name": "x"}], wait_replicas=1)):
+                with pytest.raises(QueueFull):
+                    await adding
+        assert await stream.length() == 1
+
+    async def test_a_bulk_that_was_not_sent_whole_for_lack_of_replicas_is_unknown(
+        self, redis_url: str, queue_name: str, stream: Stream
+    ) -> None:
+        """NotReplicated would say that all of it is on the master."""
+        async with Queue(queue_name, redis_url=redis_url, timeout_s=0.1) as queue:
+            with pytest.raises(AddUnknown, match="lack replicas") as unknown:
+                await queue.add_bulk(({"name": "send"} for _ in range(5000)), wait_replicas=1)
+            with pytest.raises(NotReplicated):
+                await queue.add_bulk(({"name": "send"} for _ in range(1001)), wait_replicas=1)
+        assert len(unknown.value.job_ids) == 5000
+        assert await stream.length() < 6000
+
+    @pytest.mark.parametrize("options", ({}, {"job_id": "first"}))
+    async def test_a_bulk_of_which_the_stream_takes_a_part_is_unknown(
+        self, redis_url: str, queue_name: str, stream: Stream, witness: Any, options: dict[str, Any]
+    ) -> None:
+        await witness.xadd(stream.key, {"d": "x"}, id=f"{2**64 - 1}-{2**64 - 3}")
+        async with Queue(queue_name, redis_url=redis_url) as queue:
+            with pytest.raises(AddUnknown, match="took 2 of 5") as unknown:
+                await queue.add_bulk([{"name": "send", **options}, *[{"name": "send"}] * 4])
+        assert len(unknown.value.job_ids) == 5
+        await witness.delete(stream.key)
 
 
 class TestServerTrouble:

@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,24 @@ def public_coroutines(kind: type) -> set[str]:
         for name, value in inspect.getmembers(kind, inspect.iscoroutinefunction)
         if not name.startswith("_") and name != "close"
     }
+
+
+def test_a_closed_queue_is_forgotten_unless_another_thread_uses_it(redis_url: str, queue_name: str) -> None:
+    """A program may make and close one for each request."""
+    queue = SyncQueue(queue_name, redis_url=redis_url)
+    before = len(portal._holders)
+    queue.counts()
+    assert len(portal._holders) == before + 1
+    wait = partial(portal.call, partial(asyncio.sleep, 0.1), queue._queues)
+    waiting = threading.Thread(target=wait)
+    waiting.start()
+    while not portal._calls:
+        time.sleep(0.001)
+    queue.close()
+    assert len(portal._holders) == before + 1
+    waiting.join()
+    queue.close()
+    assert len(portal._holders) == before
 
 
 class TestNames:
@@ -342,6 +361,8 @@ class TestPortal:
 
     def test_a_holder_of_connections_is_closed_with_the_portal(self) -> None:
         class Holder:
+            is_open = True
+
             closed = 0
 
             async def close(self) -> None:

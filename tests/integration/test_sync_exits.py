@@ -76,6 +76,8 @@ def test_a_handler_that_raises_ends_the_call_of_its_thread_and_no_other(sync_que
 
 
 class Holder:
+    is_open = True
+
     async def close(self) -> None: ...
 
 

@@ -17,19 +17,20 @@ class SentCommands:
 
     def __init__(self) -> None:
         self._awaiting: deque[tuple[bytes, OnReply]] = deque()
+        self._written: deque[bytes] = deque()
         self.watcher: object | None = None
 
     def set_watcher(self, watcher: object | None) -> None:
         self.watcher = watcher
 
     def write_without_reply_handler(self, packed: bytes) -> None:
-        pass
+        self._written.extend(b"*" + command for command in packed.split(b"*")[1:])
+
+    def expect_reply(self, deadline: float, on_reply: OnReply) -> None:
+        self._awaiting.append((self._written.popleft(), on_reply))
 
     def send(self, command: bytes, deadline: float, on_reply: OnReply) -> None:
         self._awaiting.append((command, on_reply))
-
-    def flush(self) -> None:
-        pass
 
     def answer_up_to(self, word: bytes, reply: object = "OK") -> None:
         """Answer what was sent first, up to this command."""

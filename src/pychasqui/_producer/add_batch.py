@@ -11,7 +11,7 @@ from .._core.limits import LARGE_JOB_BYTES
 from .._core.options import PLAIN, AddOptions, estimate_options_cost_bytes
 from .._redis.adding import read_add_statuses, read_added_count, read_idmp_added_count
 from .._redis.replies import FULL, NEW
-from ..errors import ChasquiError, QueueFull
+from ..errors import AddUnknown, ChasquiError, QueueFull
 from ..metrics import JobsAdded
 
 
@@ -103,14 +103,26 @@ class AddBatch:
         """It was sent, and its answer is lost."""
         self.is_in_doubt = True
 
+    def was_taken_whole(self, reply: int | bytes) -> bool:
+        """Whether Redis has taken every job of the batch, or has it already."""
+        statuses = _read_statuses(reply)
+        return len(statuses) == len(self.ids) and FULL not in statuses
+
     def answer_waiters(self, reply: int | bytes) -> None:
         """How many plain jobs were taken from the front, or a status for each job; the others found no room."""
         statuses = _read_statuses(reply)
         if self.is_bulk:
-            self._answer_waiter(self.waiters[0], statuses if statuses and FULL not in statuses else FULL)
+            self._answer_waiter_of_bulk(statuses)
             return
         for position, waiter in enumerate(self.waiters):
             self._answer_waiter(waiter, statuses[position] if position < len(statuses) else FULL)
+
+    def _answer_waiter_of_bulk(self, statuses: str) -> None:
+        taken = len(statuses) - statuses.count(FULL)
+        if 0 < taken < len(self.ids):  # a stream whose last ids were used up in the middle
+            self.fail_waiters(AddUnknown(f"the stream took {taken} of {len(self.ids)} jobs and refused the others"))
+        else:
+            self._answer_waiter(self.waiters[0], statuses if taken else FULL)
 
     def _answer_waiter(self, waiter: asyncio.Future[str], answer: str) -> None:
         if waiter.done():

@@ -29,6 +29,7 @@ from .add_batch import AddBatch
 GATHER_S = 0.05  # how much of its time an add may lose by sharing a batch's deadline
 FIRST_PAUSE_S = 0.01
 REMEMBERED_S = 50.0  # a server remembers numbers for 100 s by default
+DISTRUST_S = 100.0  # after a lost reply: a server remembers the last 100 numbers, and more would push that one out
 
 
 class Adder:
@@ -57,6 +58,7 @@ class Adder:
         self._recovery: asyncio.Task[None] | None = None
         self._refusal: ReplyError | None = None  # the last one after which a batch is sent again
         self._pause = 0.0
+        self._has_lost_replies = False
 
     def add(
         self, loop: asyncio.AbstractEventLoop, envelope: bytes, name: bytes, job_id: str, options: AddOptions
@@ -126,7 +128,10 @@ class Adder:
         return waiter
 
     async def close(self) -> None:
-        """Wait for what is on its way, which its deadlines bound, and forget the ledger."""
+        """Wait for what is on its way, which its deadlines bound, and forget the ledger.
+
+        Once a reply was lost, bytes that were sent may still be on a line: the ledger stays until its TTL ends it.
+        """
         self._send_waiting_while_slots_are_free()
         waiters = [waiter for batch in self._unanswered_batches() for waiter in batch.waiters]
         if waiters:
@@ -134,7 +139,8 @@ class Adder:
         if self._recovery is not None:
             self._recovery.cancel()
             await asyncio.wait({self._recovery})
-        if self._number and self._add_broker.live_session_or_none() is not None:
+        is_needed = self._has_lost_replies or not self._number
+        if not is_needed and self._add_broker.live_session_or_none() is not None:
             with suppress(RedisTrouble):  # its TTL ends it
                 await self._add_broker.delete_ledger()
 
@@ -227,7 +233,7 @@ class Adder:
 
     def _handle_error(self, batch: AddBatch, error: ChasquiError) -> None:
         if not isinstance(error, ReplyError):  # a refusal is an answer; whatever else there is, is none
-            batch.mark_reply_as_lost()
+            self._note_lost_reply(batch)
         action = action_for(error) if isinstance(error, RedisTrouble) else ErrorAction.FATAL
         if action is ErrorAction.NO_SCRIPT:
             self._add_broker.forget_scripts()
@@ -239,6 +245,17 @@ class Adder:
             # A refusal answers only the last sending; an earlier one may have added the jobs.
             self._give_up_batch(batch, _to_add_unknown_if_in_doubt(batch, error))
             self._send_waiting_while_slots_are_free()
+
+    def _note_lost_reply(self, batch: AddBatch) -> None:
+        """What was sent may still be on a line, and arrive after it was sent again and answered."""
+        batch.mark_reply_as_lost()
+        self._has_lost_replies = True
+        if batch.is_sent_by_idmp and self._trusts_server:
+            self._trusts_server = False
+            asyncio.get_running_loop().call_later(DISTRUST_S, self._trust_server_again)
+
+    def _trust_server_again(self) -> None:
+        self._trusts_server = True
 
     def _resend_by_ledger_if_idmp_refused(self, batch: AddBatch, error: ChasquiError) -> bool:
         """Sends a single job with the ledger, if the server has only refused XADD with a number: it may not know it."""
@@ -263,8 +280,10 @@ class Adder:
             self._recovery.add_done_callback(self._fail_batches_if_resending_failed)
 
     def _fail_batches_if_resending_failed(self, recovery: asyncio.Task[None]) -> None:
-        """A defect in it must not leave adds without an answer."""
-        if not recovery.cancelled() and (error := recovery.exception()) is not None:
+        """Neither a defect in it nor a program that cancels all tasks of its loop may leave adds without an answer."""
+        if recovery.cancelled():
+            self._fail_batches_not_in_flight(ConnectionLost("the task that sends adds again was cancelled"))
+        elif (error := recovery.exception()) is not None:
             self._fail_batches_not_in_flight(RedisTrouble(f"adding again has failed: {error!r}"))
 
     async def _resend_stuck_batches(self) -> None:

@@ -33,7 +33,7 @@ class ReplicatedAdder(Adder):
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self._awaiting_replicas: list[AwaitedBatch] = []
-        self._counting_session: AddSession | None = None  # where a round is under way
+        self._counting_sessions: set[AddSession] = set()  # where a round is under way
 
     async def close(self) -> None:
         while waiters := self._list_unanswered_waiters():
@@ -45,25 +45,30 @@ class ReplicatedAdder(Adder):
         return [waiter for one in self._awaiting_replicas for waiter in one.batch.waiters if not waiter.done()]
 
     def _complete_batch(self, batch: AddBatch, answer: int | bytes) -> None:
+        if not batch.was_taken_whole(answer):  # no replica will ever have the rest
+            super()._complete_batch(batch, answer)
+            return
         session = self._add_broker.live_session_or_none()
         if session is None:  # the slot has moved: the socket has answered what was under way, and takes nothing more
             reason = f"added, but nobody knows whether {batch.replicas} replicas have it: the connection has moved on"
             batch.fail_waiters(NotReplicated(reason))
             return
         self._awaiting_replicas.append(AwaitedBatch(batch, answer, session))
-        if self._counting_session is not session:
+        if session not in self._counting_sessions:
             self._request_replica_count(session)
 
     def _request_replica_count(self, session: AddSession) -> None:
         """Begin a round for all batches that this session has brought the answers to."""
         batches = [one for one in self._awaiting_replicas if one.session is session]
-        self._counting_session = session if batches else None
-        if batches:
-            left_ms = int(1000 * (min(one.batch.deadline for one in batches) - asyncio.get_running_loop().time()))
-            wanted = max(one.batch.replicas for one in batches)
-            session.request_replica_count(
-                wanted, max(1, min(left_ms, ROUND_MS)), partial(self._complete_fail_or_recount, session, batches)
-            )
+        if not batches:
+            self._counting_sessions.discard(session)
+            return
+        self._counting_sessions.add(session)
+        left_ms = int(1000 * (min(one.batch.deadline for one in batches) - asyncio.get_running_loop().time()))
+        wanted = max(one.batch.replicas for one in batches)
+        session.request_replica_count(
+            wanted, max(1, min(left_ms, ROUND_MS)), partial(self._complete_fail_or_recount, session, batches)
+        )
 
     def _complete_fail_or_recount(
         self, session: AddSession, batches: list[AwaitedBatch], replica_count: int | ChasquiError

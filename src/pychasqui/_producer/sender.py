@@ -13,7 +13,7 @@ from .._core import limits
 from .._core.options import PLAIN
 from .._redis.broker import Broker
 from .._redis.replies import NEW, REPLACED
-from ..errors import AddUnknown, ChasquiError
+from ..errors import AddUnknown, ChasquiError, NotReplicated
 from ..job import AddedJob, Job
 from ..metrics import Record
 from ..tracing import SentJobs, SpanOrigin, Tracing
@@ -77,7 +77,7 @@ class Sender:
 
     def _send_and_wait_for_replicas(self, envelope: bytes, encoded: EncodedJob, wait_replicas: int) -> Awaitable[str]:
         options = None if encoded.options is PLAIN else [encoded.options]
-        needed_room = 1 if self._max_stream_len else 0
+        needed_room = 1 if self._max_stream_len and not encoded.options.due else 0
         return self._replicated.add_all(
             self._loop, [envelope], [encoded.name], [encoded.id], options, needed_room, wait_replicas
         )
@@ -137,7 +137,12 @@ class Sender:
             # The first batch checks that the stream has room for all, so it goes alone; the others skip the check.
             behind = len(answers) - (1 if needed_room else limits.ADD_WINDOW)
             if behind >= 0 and len(batches) > 1:
-                await asyncio.wait({answers[behind]})
+                try:
+                    await asyncio.wait({answers[behind]})
+                except asyncio.CancelledError:
+                    for answer in answers:
+                        answer.cancel()  # as of a single add; asyncio would log what nobody awaits any more
+                    raise
                 if answers[behind].exception() is not None:
                     break
             needed_room = 0
@@ -164,11 +169,16 @@ async def _await_answer_or_return_error(answer: asyncio.Future[str]) -> str | Ch
 
 
 def _raise_bulk_error(results: list[str | ChasquiError], batches: list[JobBatch]) -> NoReturn:
-    """Raises a batch's own error if nothing of the bulk was added, else AddUnknown with the ids in doubt."""
+    """Raises a batch's own error if nothing of the bulk was added, else AddUnknown with the ids in doubt.
+
+    NotReplicated says that all of it was added, so it is raised only if that is so.
+    """
     trouble = next(result for result in results if isinstance(result, ChasquiError))
     confirmed = {position for position, result in enumerate(results) if isinstance(result, str)}
-    if not confirmed and not any(isinstance(result, AddUnknown) for result in results):
+    added = sum(isinstance(result, (str, NotReplicated)) for result in results)
+    if added == len(batches) or not (added or any(isinstance(result, AddUnknown) for result in results)):
         raise trouble
     in_doubt = [job_id for position, batch in enumerate(batches) if position not in confirmed for job_id in batch.ids]
     total = sum(len(batch.ids) for batch in batches)
-    raise AddUnknown(f"{len(in_doubt)} of {total} jobs may or may not have been added: {trouble}", in_doubt)
+    doubt = "may lack replicas, and" if isinstance(trouble, NotReplicated) else "may or"
+    raise AddUnknown(f"{len(in_doubt)} of {total} jobs {doubt} may not have been added: {trouble}", in_doubt)

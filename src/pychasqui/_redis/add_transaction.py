@@ -55,10 +55,11 @@ class AddTransactions:
             self._socket.send(_DISCARD, deadline, self._on_permission_reply)
         self._is_confirmed, self.is_awaited, self._watch = False, True, self._watch + 1
         # A ledger that has changed since the last WATCH stays changed.
-        self._socket.send(_UNWATCH, deadline, _ignore_reply)
-        self._socket.send(pack("WATCH", self._ledger), deadline, partial(self._on_watch_reply, self._watch, on_answer))
+        self._socket.write_without_reply_handler(_UNWATCH + pack("WATCH", self._ledger))
         self._socket.set_watcher(self)
-        self._socket.flush()
+        # Strict deadlines, also on a line that is slow but not dead: batches wait for this answer.
+        self._socket.expect_reply(deadline, _ignore_reply)
+        self._socket.expect_reply(deadline, partial(self._on_watch_reply, self._watch, on_answer))
 
     def forget_ledger_watch(self) -> None:
         """The producer writes to its ledger in another way."""

@@ -38,6 +38,11 @@ class LoopQueues:
         return queue
 
     @property
+    def is_open(self) -> bool:
+        """Whether any loop has queues that were not closed."""
+        return bool(self._by_loop)
+
+    @property
     def is_replaced(self) -> bool:
         return self._replacement is not None
 

@@ -43,6 +43,9 @@ IDLE_S = 0.1  # after such a pause the loop first reads what has arrived meanwhi
 class Closable(Protocol):
     """What a portal closes on its loop before it ends."""
 
+    @property
+    def is_open(self) -> bool: ...
+
     async def close(self) -> None: ...
 
 
@@ -81,7 +84,7 @@ class Portal:
             return _run_in_own_loop_and_close_holder(make_coroutine, holder)
         try:
             self._callers.add(thread_id)  # in here: a handler may raise right after it
-            call = PortalCall(make_coroutine, self._handle_ended_call, needs_task)
+            call = PortalCall(make_coroutine, self._handle_ended_call, needs_task, holder)
             if thread_id == threading.main_thread().ident:
                 with DeferredSignals(partial(self._wake_caller_to_run_signal_handlers, call)) as signals:
                     self._run_loop_or_wait_until_ended(thread_id, call, holder, signals)
@@ -95,6 +98,12 @@ class Portal:
     @property
     def is_open(self) -> bool:
         return self._loop is not None
+
+    def forget_closed_holder(self, holder: Closable) -> None:
+        """Lets go of a holder, unless another thread uses it by now."""
+        with self._lock:
+            if not holder.is_open and all(call.holder is not holder for call in self._calls.values()):
+                self._holders.discard(holder)
 
     # A call's way ---------------------------------------------------------------------------------------------------
 

@@ -28,6 +28,7 @@ class PortalCall:
         "can_run",
         "group",
         "has_waited_in_group",
+        "holder",
         "is_ended",
         "needs_task",
     )
@@ -37,7 +38,9 @@ class PortalCall:
         make_coroutine: Callable[[], Coroutine[Any, Any, Any]],
         on_end: Callable[[PortalCall], None],
         needs_task: bool,
+        holder: object,
     ) -> None:
+        self.holder = holder  # what its coroutine opens connections in
         self.needs_task = needs_task
         self._make_coroutine = make_coroutine
         self._on_end = on_end  # is called on the loop

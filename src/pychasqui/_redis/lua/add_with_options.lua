@@ -46,7 +46,7 @@ if refused then return refused end
 local now_ms = server_time_ms(math.ceil)
 local room = math.huge
 if max_stream_len > 0 then room = max_stream_len - call('XLEN', stream) end
-local is_full = room < needed
+local is_full = needed > 0 and room < needed
 if needed > 0 then room = math.huge end  -- such a batch is taken whole
 local soonest, answers, failure = math.huge, {}, nil
 
