@@ -52,7 +52,7 @@ class Job(msgspec.Struct, eq=False):
     def progress(self, done: float, total: float = 100, note: str = "") -> Awaitable[None]:
         """Reports the handler's progress, as an event and for Queue.get_job_progress().
 
-        Returns at once; may be awaited.
+        Returns at once. Awaited, it waits while Redis is behind with earlier reports.
         """
         for field, value in (("done", done), ("total", total)):
             if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < MAX_PROGRESS:
@@ -66,7 +66,7 @@ class Job(msgspec.Struct, eq=False):
         return sent
 
     def log(self, line: str) -> Awaitable[None]:
-        """Adds a line to the job's log, which Queue.get_job_logs() returns. Returns at once; may be awaited."""
+        """Adds a line to the job's log, which Queue.get_job_logs() returns. May be awaited, as progress()."""
         sent: Awaitable[None] = self._get_reporter_or_raise().log(self._own_id, to_plain_str(str(line)))
         return sent
 

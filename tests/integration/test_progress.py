@@ -96,6 +96,23 @@ async def test_lines_are_cut_and_old_ones_go(queue: Queue, redis_url: str, queue
     assert lines[-2] == "half of \\ud800 a pair"
 
 
+async def test_a_handler_that_fills_the_line_with_its_log_delays_no_answer(
+    queue: Queue, redis_url: str, queue_name: str
+) -> None:
+    async def handle(job: Job) -> None:
+        for number in range(1500):
+            await job.log(f"{number:4096}")
+
+    async with (
+        QueueEvents(queue_name, redis_url=redis_url, names=["completed"]) as events,
+        Worker(queue_name, handle, redis_url=redis_url, store_results=True),
+    ):
+        job = await queue.add("work")
+        assert (await asyncio.wait_for(anext(events), 40)).job_id == job.id
+        lines = await queue.get_job_logs(job.id, limit=1000)
+    assert [int(line) for line in lines] == list(range(500, 1500))
+
+
 async def test_a_job_without_reports_has_none(queue: Queue) -> None:
     assert await queue.get_job_progress("j") is None
     assert await queue.get_job_logs("j") == []

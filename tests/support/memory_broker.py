@@ -101,6 +101,7 @@ class MemoryBroker(Broker):
         self.line = asyncio.Event()
         self.line.set()
         self.connected_as: int | None = 1  # None: the connection is lost
+        self.is_behind = False  # the server is slow to take what is written
         self.client_count: int | None = 4  # connected to the server
         self.timeout_s = 10.0
         self.reply_bytes = 100  # what each reply to read() takes on the line
@@ -156,6 +157,10 @@ class MemoryBroker(Broker):
     @property
     def is_connected(self) -> bool:
         return self.connected_as is not None
+
+    @property
+    def is_congested(self) -> bool:
+        return self.is_behind
 
     @property
     def server_address(self) -> str:

@@ -12,7 +12,8 @@ import pytest
 from pychasqui._core.run_timeouts import RunTimeouts
 from pychasqui._wire.event import MAX_REASON_CHARS, Event
 from pychasqui._wire.job_log import MAX_LINE_BYTES
-from pychasqui._worker.job_reporter import MAX_LINES, JobReporter
+from pychasqui._worker import job_reporter as module
+from pychasqui._worker.job_reporter import MAX_LINES, REPORT_COST_BYTES, JobReporter
 from pychasqui._worker.job_stops import JobStops
 from pychasqui.errors import ConnectionLost, InvalidArgument
 from pychasqui.job import Job
@@ -153,6 +154,43 @@ async def test_a_refused_write_is_a_line_of_the_workers_log(caplog: pytest.LogCa
     assert caplog.records == []
     on_reply(ConnectionLost("away"))
     assert [record.getMessage() for record in caplog.records] == ["a job's progress or log line was not stored: away"]
+
+
+async def test_what_a_handler_reports_without_a_turn_of_the_loop_is_bounded(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MAX_TURN_BYTES", 10 * REPORT_COST_BYTES)
+    caplog.set_level(logging.INFO, "chasqui.worker")
+    bench = ReporterBench()
+    for number in range(100):
+        bench.job.progress(number)
+        bench.job.log(f"line {number}")
+    assert 5 <= len(bench.progress) + len(bench.lines) <= 10
+    (record,) = caplog.records
+    assert "too much was reported at once: await progress() and log()" in record.getMessage()
+    await asyncio.sleep(0)
+    bench.job.log("in the next turn")
+    assert bench.lines[-1][1] == "in the next turn"
+
+
+async def test_a_handler_that_awaits_its_reports_loses_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_TURN_BYTES", 10 * REPORT_COST_BYTES)
+    bench = ReporterBench()
+    for number in range(50):
+        await bench.job.progress(number)
+        await bench.job.log(f"line {number}")
+    assert [line for _, line, _, _ in bench.lines] == [f"line {number}" for number in range(50)]
+    assert [percent for _, percent, _ in bench.progress] == list(range(50))
+
+
+async def test_a_handler_that_awaits_its_reports_waits_while_the_server_is_behind() -> None:
+    bench = ReporterBench()
+    bench.broker.is_behind = True
+    reporting = asyncio.ensure_future(bench.job.log("a line"))
+    await asyncio.sleep(0.01)
+    assert not reporting.done()
+    bench.broker.is_behind = False
+    await asyncio.wait_for(reporting, 10)
 
 
 async def test_a_job_that_no_handler_was_given_cannot_say_anything() -> None:

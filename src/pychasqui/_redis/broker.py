@@ -142,14 +142,19 @@ class Broker(PendingCalls, DelayedCalls, CancelCalls):
 
         An id that is gone already is passed over, so sending it again is harmless.
         """
-        socket = await self._connection.wait_for_socket(self._connection.make_deadline())
+        socket = await self._wait_for_uncongested_socket()
         assert socket.dialect is not None
-        if socket.is_congested:
-            await socket.wait_until_uncongested()
         if socket.dialect.xackdel:
             await self._await_ackdel_or_ack_by_script(socket, group, ids, self._send_ackdel(socket, group, ids, events))
         else:
             await self.run_script(scripts.ACK, (self._keys.stream,), (group, *ids), events)
+
+    async def _wait_for_uncongested_socket(self) -> Socket:
+        """Waits while the server is slow to take what is written: the events that go with an ack would be dropped."""
+        socket = await self._connection.wait_for_socket(self._connection.make_deadline())
+        if socket.is_congested:
+            await socket.wait_until_uncongested()
+        return socket
 
     def _send_ackdel(
         self, socket: Socket, group: str, ids: list[bytes], events: EventsOnSend | None
@@ -179,6 +184,7 @@ class Broker(PendingCalls, DelayedCalls, CancelCalls):
         """ack() for jobs that may be the only ones of their id: entry id and job id. Harmless to send again."""
         arguments = (word for entry in entries for word in entry)
         keys = (self._keys.stream, self._keys.delayed)
+        await self._wait_for_uncongested_socket()
         await self.run_script(scripts.ACK_UNIQUE, keys, (group, self._keys.prefix, *arguments), events)
 
     async def ack_with_results(
@@ -194,7 +200,7 @@ class Broker(PendingCalls, DelayedCalls, CancelCalls):
 
         Returns how many results could not be stored.
         """
-        socket = await self._connection.wait_for_socket(self._connection.make_deadline())
+        socket = await self._wait_for_uncongested_socket()
         at_once = socket.dialect is not None and socket.dialect.msetex and socket.dialect.xackdel
         words: list[Any] = [group, self._keys.prefix, ttl_ms, int(at_once), len(ids), len(results), *ids]
         prefix = self._keys.result("")

@@ -36,6 +36,12 @@ class RedisCalls:
         return self._connection.live_socket() is not None
 
     @property
+    def is_congested(self) -> bool:
+        """Whether the server is slow to take what is written: what no caller waits for is dropped meanwhile."""
+        socket = self._connection.live_socket()
+        return socket is not None and socket.is_congested
+
+    @property
     def client_id(self) -> int | None:
         """The server's number for the open connection, as CLIENT UNBLOCK takes it; None while it is lost."""
         socket = self._connection.live_socket()

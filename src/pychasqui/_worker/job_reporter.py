@@ -2,6 +2,9 @@
 
 Both are sent without waiting for Redis, from the event loop or from a handler's thread. Redis keeps them for `kept_ms`
 and up to MAX_LINES lines. No guarantee depends on them.
+
+What is reported waits in memory until the event loop turns. Within one turn up to MAX_TURN_BYTES are taken, and the
+rest is dropped; a handler that awaits its reports lets the loop turn before that.
 """
 
 from __future__ import annotations
@@ -15,12 +18,15 @@ from .._core.guarded_log import GuardedLogger
 from .._redis.broker import Broker
 from .._wire.event import Event, make_progress_event
 from .._wire.job_log import cut_line
-from ..errors import RedisTrouble
+from ..errors import ConnectionLost, RedisTrouble
 from .job_stops import JobStops
 
 log = GuardedLogger("chasqui.worker")
 
 MAX_LINES = 1000
+MAX_TURN_BYTES = 8 * 1024 * 1024
+REPORT_COST_BYTES = 1000  # what a report takes beside its text: two commands, and their places among those in flight
+PAUSE_S = 0.001  # for which a handler that awaits its reports lets the loop turn
 
 
 class JobReporter:
@@ -34,23 +40,55 @@ class JobReporter:
         self._kept_ms = kept_ms
         self._emit = emit
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._turn_bytes = 0  # of what was reported in this turn of the loop
+        self._is_losing = False
 
     def bind_to_running_loop(self) -> None:
         """Remembers the worker's event loop. Called in it, before the first job runs."""
         self._loop = asyncio.get_running_loop()
 
-    def progress(self, job_id: str, job_name: str, percent: int, extras: tuple[str | int, ...]) -> AlreadyDone:
+    def progress(self, job_id: str, job_name: str, percent: int, extras: tuple[str | int, ...]) -> Reported:
         self._call_in_loop(self._send_progress, job_id, job_name, percent, extras)
-        return AlreadyDone()
+        return Reported(self._has_room)
 
-    def log(self, job_id: str, line: str) -> AlreadyDone:
-        self._call_in_loop(self._broker.add_log_line, job_id, cut_line(line), MAX_LINES, self._kept_ms, _log_if_refused)
-        return AlreadyDone()
+    def log(self, job_id: str, line: str) -> Reported:
+        self._call_in_loop(self._send_line, job_id, cut_line(line))
+        return Reported(self._has_room)
 
     def _send_progress(self, job_id: str, job_name: str, percent: int, extras: tuple[str | int, ...]) -> None:
-        self._broker.set_progress(job_id, percent, self._kept_ms, _log_if_refused)
-        if self._emit is not None:
-            self._emit([make_progress_event(job_id, job_name, percent, extras)])
+        if self._has_turn_room_for(REPORT_COST_BYTES):
+            self._broker.set_progress(job_id, percent, self._kept_ms, self._log_if_lost)
+            if self._emit is not None:
+                self._emit([make_progress_event(job_id, job_name, percent, extras)])
+
+    def _send_line(self, job_id: str, line: str) -> None:
+        if self._has_turn_room_for(REPORT_COST_BYTES + len(line)):
+            self._broker.add_log_line(job_id, line, MAX_LINES, self._kept_ms, self._log_if_lost)
+
+    def _has_turn_room_for(self, size: int) -> bool:
+        """Whether this turn of the loop may take a report of this size."""
+        assert self._loop is not None
+        if not self._turn_bytes:
+            self._loop.call_soon(self._begin_turn)
+        self._turn_bytes += size
+        if self._turn_bytes <= MAX_TURN_BYTES:
+            return True
+        self._log_if_lost(ConnectionLost("too much was reported at once: await progress() and log()"))
+        return False
+
+    def _begin_turn(self) -> None:
+        self._turn_bytes = 0
+
+    def _has_room(self) -> bool:
+        """Whether a further report would be sent. While there is no connection it is dropped: no handler waits then."""
+        return 2 * self._turn_bytes <= MAX_TURN_BYTES and not self._broker.is_congested
+
+    def _log_if_lost(self, reply: Any) -> None:
+        """Logs the first loss of a series."""
+        is_lost = isinstance(reply, RedisTrouble)
+        if is_lost and not self._is_losing:
+            log.info("a job's progress or log line was not stored: %s", reply)
+        self._is_losing = is_lost
 
     def _call_in_loop(self, function: Callable[..., None], *arguments: Any) -> None:
         assert self._loop is not None
@@ -65,13 +103,14 @@ class JobReporter:
                 self._loop.call_soon_threadsafe(function, *arguments)
 
 
-class AlreadyDone:
-    """An awaitable that is done at once, so that a handler may await progress() and log()."""
+class Reported:
+    """What progress() and log() return. Awaited, it is done at once, unless too much is on its way to Redis."""
+
+    __slots__ = ("_has_room",)
+
+    def __init__(self, has_room: Callable[[], bool]) -> None:
+        self._has_room = has_room
 
     def __await__(self) -> Generator[Any, None, None]:
-        yield from ()
-
-
-def _log_if_refused(reply: Any) -> None:
-    if isinstance(reply, RedisTrouble):
-        log.info("a job's progress or log line was not stored: %s", reply)
+        while not self._has_room():
+            yield from asyncio.sleep(PAUSE_S).__await__()
