@@ -188,7 +188,7 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "if trouble then return trouble end",
         "trouble -> false",
     ): "the next command fails, too",
-    ("release_entries", "for i = 6, 4 + 2 * looked_at, 2 do", "4 -> 5"): "the step is two",
+    ("release_entries", "for i = 7, 5 + 2 * looked_at, 2 do", "5 -> 6"): "the step is two",
     ("release_entries", _TRY_XCLAIM, "0 -> 1"): ASKS,
     ("upsert_repeatable", "local refused = refusal('ZADD', repeats, 'XX', 'GT', '-inf', key)", _SWAPPED_FLAGS): FLAGS,
     (
