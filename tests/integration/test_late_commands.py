@@ -14,7 +14,7 @@ import redis.asyncio
 from pychasqui import Job, Queue, Worker
 from pychasqui._redis.keys import Keys
 from pychasqui._redis.reading import ReadRequest
-from tests.chaos.boundaries import cut_at, name_of
+from tests.chaos.boundaries import cut_at, name_of, names_in
 from tests.support.proxy import Proxy
 from tests.support.waiting import eventually
 
@@ -89,3 +89,21 @@ async def test_a_hand_back_that_arrives_late_does_not_give_a_running_job_away(
         assert list((await owners(witness, queue)).values()) == [worker.consumer_id.encode()]
         handler.may_end["second"].set()
     assert handler.started == [("first", 0), ("second", 0)]
+
+
+async def test_a_read_that_arrives_late_strands_no_job(
+    queue: Queue, redis_url: str, proxy: Proxy, witness: redis.asyncio.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it brings is pending for a worker that has given it up, and has looked for orphans since."""
+    monkeypatch.setattr("pychasqui._worker.reclaimer.SCAN_S", 0.02)
+    handler = Handler()
+    async with make_worker(queue, proxy.url, handler, concurrency=1) as worker:
+        await eventually(lambda: "XREADGROUP" in names_in(proxy))
+        await queue.add("do", "first")
+        await eventually(lambda: handler.started == [("first", 0)])
+        await queue.add("do", "second")
+        await deliver_late(redis_url, last_request(proxy, "XREADGROUP"))
+        assert list((await owners(witness, queue)).values()) == [worker.consumer_id.encode()] * 2
+        handler.may_end["first"].set()
+        await eventually(lambda: handler.started == [("first", 0), ("second", 0)])
+        handler.may_end["second"].set()

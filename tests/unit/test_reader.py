@@ -411,6 +411,26 @@ class TestComingBack:
         await bench.orphans.adopt_orphans_until_full()
         assert [(job.delivery_number, job.attempt) for job in bench.lanes.jobs] == [(3, 2)]
 
+    async def test_orphans_do_not_start_while_the_queue_is_paused(self) -> None:
+        bench = ReaderBench()
+        bench.redis.pages = [[claimed(1)]]
+        bench.orphan_flag.set()
+        bench.shared.is_paused.set()
+        assert not await bench.orphans.adopt_orphans_until_full()
+        assert (bench.lanes.numbers, bench.orphans.may_exist) == ([], True)
+        bench.shared.is_paused.clear()
+        await bench.orphans.adopt_orphans_until_full()
+        assert bench.lanes.numbers == [1]
+
+    async def test_orphans_are_looked_for_once_more_entries_stay_pending_than_are_known(self) -> None:
+        bench = ReaderBench()
+        bench.intake.put_claimed_entries([claimed(1)])
+        for pending in (2, 2, 2, 1, 2, 2, 2):
+            bench.orphans.flag_if_more_are_pending_than_known(pending)
+        assert not bench.orphans.may_exist, "replies may have been on their way"
+        bench.orphans.flag_if_more_are_pending_than_known(2)
+        assert bench.orphans.may_exist
+
 
 class TestShedding:
     async def test_entries_that_wait_for_too_long_are_handed_back(self) -> None:

@@ -132,6 +132,9 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> FakeClock:
 class FakeOrphans:
     may_exist = False
 
+    def flag_if_more_are_pending_than_known(self, pending: int) -> None:
+        """There are none."""
+
 
 class FakeRecovery:
     async def shorten_impossible_leases(self, broker: Broker) -> None:

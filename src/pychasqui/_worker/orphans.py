@@ -1,7 +1,8 @@
 """Finds orphans: entries that are pending for this worker without its knowledge.
 
 Such an entry came in a reply that was lost, or came back to this worker, or was dropped by the intake as stale. The
-shared flag `may_have_orphans` says that there may be some.
+shared flag `may_have_orphans` says that there may be some. Redis may also execute a read or a claim long after this
+worker has given it up, and looked for what it could have brought: that shows by how many entries are pending.
 
 An entry that this worker hands back is no orphan before Redis would refuse that: see release.py.
 """
@@ -21,6 +22,7 @@ from .shared import Shared
 log = GuardedLogger("chasqui.worker")
 
 ORPHANS_A_PAGE = 500
+SURPLUS_LOOKS = 4  # in a row; at a single look a reply may just be on its way
 
 
 class OrphanSearch(NamedTuple):
@@ -37,17 +39,27 @@ class Orphans:
         self._broker = broker  # not the one that a blocked read holds up
         self._group, self._consumer = shared.group, shared.consumer
         self._holdings = shared.holdings
-        self._may_have_orphans, self._is_closing = shared.may_have_orphans, shared.is_closing
+        self._may_have_orphans = shared.may_have_orphans
+        self._is_paused, self._is_closing = shared.is_paused, shared.is_closing
         self._intake = intake
         self._prefetch = prefetch
         self._releaser = releaser
         self._search: OrphanSearch | None = None  # one that had to stop because no more fitted in
         self._is_searching = False
+        self._surplus_looks = 0
 
     @property
     def may_exist(self) -> bool:
         """Whether there may be orphans that no search has looked for yet."""
         return self._may_have_orphans.is_set or self._search is not None
+
+    def flag_if_more_are_pending_than_known(self, pending: int) -> None:
+        """Gets how many entries are pending for this worker, from time to time."""
+        known = self._holdings.held_delivery_numbers().keys() | self._releaser.unconfirmed_ids
+        self._surplus_looks = self._surplus_looks + 1 if pending > len(known) else 0
+        if self._surplus_looks >= SURPLUS_LOOKS:
+            self._surplus_looks = 0
+            self._may_have_orphans.set()
 
     async def adopt_orphans_until_full(self) -> bool:
         """Finds orphans and takes them in. If there is no room for all, the next call goes on there.
@@ -56,7 +68,7 @@ class Orphans:
 
         Returns whether to look at the room again: some were taken in, or there was none for them.
         """
-        if self._is_searching:
+        if self._is_searching or self._is_paused.is_set:  # what is adopted while the queue is paused would start
             return False
         self._is_searching = True
         if self._may_have_orphans.is_set:

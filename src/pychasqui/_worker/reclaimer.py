@@ -126,7 +126,7 @@ class Reclaimer(Service):
         self._next_suspect_s = float("inf")
         self._known_empty.clear()
         holders = await self._broker.count_held_entries(self._group)
-        holders.pop(self._consumer.encode(), None)
+        self._orphans.flag_if_more_are_pending_than_known(holders.pop(self._consumer.encode(), 0))
         sweeps = clock.monotonic() >= self._sweep_at  # also for names that hold nothing, so that they do not pile up
         if not (holders or sweeps):
             return
