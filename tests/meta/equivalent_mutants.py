@@ -59,6 +59,7 @@ _HELD = (
 _LEASE_AND_NOW = (
     "local lease, now_ms = tonumber(redis.call('ZSCORE', workers, consumer) or 0), server_time_ms(math.floor)"
 )
+_TOO_LATE = "if server_time_ms(math.floor) > deadline_ms then return {0, 0} end"
 _RENEWS_ITSELF = "if lease == 0 or after == '' and lease - now_ms >= least_left_ms then return false end"
 _TRY_ZADD_OF_LEASE = "or refusal('ZADD', workers, 'XX', 'GT', '-inf', consumer)"
 _TRY_XCLAIM_TOO = "or refusal('XCLAIM', stream, group, consumer, 0, '0-0', 'JUSTID')"
@@ -188,8 +189,10 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "if trouble then return trouble end",
         "trouble -> false",
     ): "the next command fails, too",
-    ("release_entries", "for i = 6, 4 + 2 * looked_at, 2 do", "4 -> 5"): "the step is two",
+    ("release_entries", "for i = 7, 5 + 2 * looked_at, 2 do", "5 -> 6"): "the step is two",
     ("release_entries", _TRY_XCLAIM, "0 -> 1"): ASKS,
+    ("release_entries", _TOO_LATE, "floor -> ceil"): A_MILLISECOND,
+    ("release_entries", _TOO_LATE, "> -> >="): A_MILLISECOND,
     ("upsert_repeatable", "local refused = refusal('ZADD', repeats, 'XX', 'GT', '-inf', key)", _SWAPPED_FLAGS): FLAGS,
     (
         "upsert_repeatable",

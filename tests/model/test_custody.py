@@ -15,6 +15,7 @@ from pychasqui import Queue, Worker
 from pychasqui._redis.broker import Broker
 from pychasqui._redis.keys import Keys
 from pychasqui._redis.reading import ReadRequest
+from pychasqui._redis.replies import ReleasedEntries
 from pychasqui.errors import ConnectionLost
 from pychasqui.job import Job
 from tests.support.gate import Gate
@@ -142,8 +143,8 @@ class TestSecondLife:
             started.set()
             await asyncio.sleep(60)
 
-        async def unheard(*_: Any) -> None:
-            pass
+        async def unheard(*_: Any) -> ReleasedEntries:
+            return ReleasedEntries(0, 1)
 
         for method in ("release_entries", "leave_group"):
             monkeypatch.setattr(Broker, method, unheard)

@@ -504,10 +504,10 @@ class Group:
         assert isinstance(has_report, int)
         return has_report
 
-    def release_entries(self, consumer: str, *held: tuple[bytes, int]) -> int:
+    def release_entries(self, consumer: str, *held: tuple[bytes, int], deadline_ms: int = 2**53) -> int:
         words = [word for entry in held for word in entry]
         keys = [KEYS.stream, KEYS.workers]
-        head = (GROUP, consumer, HEIR, RELEASED_IDLE_MS, KEPT_MS)
+        head = (GROUP, consumer, HEIR, RELEASED_IDLE_MS, KEPT_MS, deadline_ms)
         released, self.looked_at = self.run(scripts.RELEASE_ENTRIES, keys, *head, *words)
         assert isinstance(released, int)
         return released

@@ -7,7 +7,7 @@ from contextlib import suppress
 import pytest
 import redis
 
-from tests.scripts.group import GROUP, HEIR, KEYS, RELEASED_IDLE_MS, Group, Hold
+from tests.scripts.group import GROUP, HEIR, KEPT_MS, KEYS, RELEASED_IDLE_MS, Group, Hold
 
 
 def test_a_released_entry_passes_to_the_heir(group: Group) -> None:
@@ -218,10 +218,28 @@ class TestBounds:
         assert group.looked_at == 3
 
 
+class TestDeadlines:
+    def test_a_call_that_is_executed_after_its_deadline_changes_nothing(self, group: Group) -> None:
+        (entry_id,) = group.deliver_to("a")
+        assert group.release_entries("a", (entry_id, 0), deadline_ms=group.now_ms - 1) == 0
+        assert group.looked_at == 0
+        assert group.holds == {entry_id: Hold("a", 1)}
+
+    def test_a_call_in_time_is_executed(self, group: Group) -> None:
+        (entry_id,) = group.deliver_to("a")
+        assert group.release_entries("a", (entry_id, 0), deadline_ms=group.now_ms + 60_000) == 1
+
+    def test_a_late_call_says_so_while_the_group_is_missing(self, group: Group) -> None:
+        (entry_id,) = group.deliver_to("a")
+        group.destroy()
+        assert group.release_entries("a", (entry_id, 0), deadline_ms=group.now_ms - 1) == 0
+        assert group.looked_at == 0
+
+
 def test_the_list_of_workers_has_an_end_also_if_it_begins_here(group: Group) -> None:
     (entry_id,) = group.deliver_to("a")
     group.release_entries("a", (entry_id, 0))
-    assert group.client.pttl(KEYS.workers) > 0
+    assert 0 < group.client.pttl(KEYS.workers) <= KEPT_MS
 
 
 def test_a_user_that_may_not_look_gets_the_error(group: Group) -> None:

@@ -34,6 +34,7 @@ from pychasqui._redis.replies import (
     OtherLeader,
     Promotion,
     QueueFlags,
+    ReleasedEntries,
     RenewalResult,
     SettledJobs,
 )
@@ -485,12 +486,16 @@ class MemoryBroker(Broker):
                 held.deliveries += 1
 
     @_answered
-    async def release_entries(self, group: str, consumer: str, held: list[tuple[bytes, int]]) -> int:
+    async def release_entries(
+        self, group: str, consumer: str, held: list[tuple[bytes, int]], deadline_ms: int
+    ) -> ReleasedEntries:
+        if self.now > deadline_ms:
+            return ReleasedEntries(0, 0)
         mine = [(one, earlier) for one, earlier in held if self._is_held(group, consumer, one, earlier + 1)]
         for entry_id, earlier in mine:
             self._group(group).pending[entry_id] = Held(RELEASED, earlier)
             self.lease_ends[group][RELEASED.encode()] = 0.0
-        return len(mine)
+        return ReleasedEntries(len(mine), len(held))
 
     # Delayed jobs ---------------------------------------------------------------------------------------------------
 

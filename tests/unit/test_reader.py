@@ -15,7 +15,7 @@ from pychasqui._core.delivery import Delivery
 from pychasqui._core.limits import MAX_AHEAD, READ_BATCH
 from pychasqui._core.retry_options import RetryOverride
 from pychasqui._core.run_timeouts import RunTimeouts
-from pychasqui._redis.replies import ByteBounds, ClaimedEntry
+from pychasqui._redis.replies import ByteBounds, ClaimedEntry, ReleasedEntries
 from pychasqui._redis.socket import ReplyTooLarge
 from pychasqui._wire.envelope import encode_envelope, encode_extras
 from pychasqui._wire.msgpack import encode_data
@@ -119,7 +119,7 @@ class Redis:
             "read_within_bounds": lambda *_: [],
             "last_pending_id": lambda *_: b"999999-0",
             "list_pending": self._list_pending,
-            "release_entries": lambda group, consumer, held: len(held),
+            "release_entries": lambda group, consumer, held, deadline_ms: ReleasedEntries(len(held), len(held)),
             "report_held_to_rebuild_group": lambda *_: True,
         }
         self.answers: list[list[Any] | RedisTrouble] = []
@@ -135,7 +135,7 @@ class Redis:
 
     @property
     def released(self) -> list[bytes]:
-        return [entry_id for _, _, held in self.broker.asked("release_entries") for entry_id, _ in held]
+        return [entry_id for _, _, held, _ in self.broker.asked("release_entries") for entry_id, _ in held]
 
     @property
     def unblocked(self) -> list[int]:
@@ -411,6 +411,26 @@ class TestComingBack:
         await bench.orphans.adopt_orphans_until_full()
         assert [(job.delivery_number, job.attempt) for job in bench.lanes.jobs] == [(3, 2)]
 
+    async def test_orphans_do_not_start_while_the_queue_is_paused(self) -> None:
+        bench = ReaderBench()
+        bench.redis.pages = [[claimed(1)]]
+        bench.orphan_flag.set()
+        bench.shared.is_paused.set()
+        assert not await bench.orphans.adopt_orphans_until_full()
+        assert (bench.lanes.numbers, bench.orphans.may_exist) == ([], True)
+        bench.shared.is_paused.clear()
+        await bench.orphans.adopt_orphans_until_full()
+        assert bench.lanes.numbers == [1]
+
+    async def test_orphans_are_looked_for_once_more_entries_stay_pending_than_are_known(self) -> None:
+        bench = ReaderBench()
+        bench.intake.put_claimed_entries([claimed(1)])
+        for pending in (2, 2, 2, 1, 2, 2, 2):
+            bench.orphans.flag_if_more_are_pending_than_known(pending)
+        assert not bench.orphans.may_exist, "replies may have been on their way"
+        bench.orphans.flag_if_more_are_pending_than_known(2)
+        assert bench.orphans.may_exist
+
 
 class TestShedding:
     async def test_entries_that_wait_for_too_long_are_handed_back(self) -> None:
@@ -427,6 +447,61 @@ class TestShedding:
         bench.redis.broker.meanwhile["release_entries"] = lambda *_: bench.orphans.adopt_orphans_until_full()
         await bench.reader._release_surplus_jobs()
         assert (bench.lanes.numbers, bench.redis.released) == ([1], [b"2-0", b"3-0"])
+
+    @staticmethod
+    async def lose_a_release(bench: ReaderBench) -> None:
+        """A release of entries 2 and 3 is given up, and may still reach Redis."""
+        await bench.read([entry(1), entry(2), entry(3)])
+        bench.redis.broker.trouble_of["release_entries"] = ConnectionLost("")
+        await bench.reader._release_surplus_jobs()
+        del bench.redis.broker.trouble_of["release_entries"]
+        bench.redis.pages = [[claimed(2), claimed(3)]]
+
+    async def test_an_entry_whose_release_is_unknown_is_no_orphan(self) -> None:
+        """Redis may get the release later, and would give a job that runs here to another worker."""
+        bench = ReaderBench()
+        await self.lose_a_release(bench)
+        await bench.orphans.adopt_orphans_until_full()
+        await bench.orphans.try_release_orphans()
+        assert (bench.lanes.numbers, bench.redis.released) == ([1], [b"2-0", b"3-0"])
+
+    async def test_an_entry_is_an_orphan_once_redis_would_refuse_its_release(self) -> None:
+        bench = ReaderBench()
+        await self.lose_a_release(bench)
+        bench.redis.broker.now = bench.redis.broker.asked("release_entries")[0][3] + 1
+        await bench.orphans.adopt_orphans_until_full()
+        assert bench.lanes.numbers == [1, 2, 3]
+
+    async def test_orphans_are_looked_for_again_once_redis_would_refuse_a_release(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("pychasqui._worker.release.RELEASE_WITHIN_MS", 30)
+        bench = ReaderBench()
+        await self.lose_a_release(bench)
+        await bench.orphans.adopt_orphans_until_full()
+        assert not bench.orphans.may_exist
+        await eventually(lambda: bench.orphan_flag.is_set)
+
+    async def test_a_server_clock_that_is_set_back_strands_nothing(self) -> None:
+        bench = ReaderBench()
+        await self.lose_a_release(bench)
+        bench.redis.broker.now -= 3_600_000
+        await bench.orphans.adopt_orphans_until_full()
+        assert bench.lanes.numbers == [1, 2, 3]
+
+    @pytest.mark.parametrize("answer", ("too late", "refused"))
+    async def test_entries_whose_release_was_not_executed_are_found_at_once(self, answer: str) -> None:
+        bench = ReaderBench()
+        await bench.read([entry(1), entry(2), entry(3)])
+        if answer == "too late":
+            bench.redis.broker.answer_with["release_entries"] = lambda *_: ReleasedEntries(0, 0)
+        else:
+            bench.redis.broker.trouble_of["release_entries"] = ReplyError("NOPERM")
+        await bench.reader._release_surplus_jobs()
+        bench.redis.pages = [[claimed(2), claimed(3)]]
+        assert bench.orphans.may_exist
+        await bench.orphans.adopt_orphans_until_full()
+        assert bench.lanes.numbers == [1, 2, 3]
 
 
 class TestReadingAhead:
@@ -871,11 +946,28 @@ class TestBytes:
 
         bench.redis.on_page = fill_up
         assert await bench.orphans.adopt_orphans_until_full()
-        assert (bench.lanes.numbers, bench.orphan_flag.is_set) == ([1], True)
+        assert (bench.lanes.numbers, bench.orphans.may_exist) == ([1], True)
         bench.redis.on_page, bench.lanes.waiting_bytes = None, 0
         assert await bench.orphans.adopt_orphans_until_full()
-        assert (bench.lanes.numbers, bench.orphan_flag.is_set) == ([1, 2, 3], False)
+        assert (bench.lanes.numbers, bench.orphans.may_exist) == ([1, 2, 3], False)
         assert not await bench.orphans.adopt_orphans_until_full()
+
+    async def test_a_search_that_waits_for_room_begins_again_if_there_may_be_orphans_behind_it(self) -> None:
+        """A reply that is lost meanwhile may have brought entries that it has passed already, or will not come to."""
+        bench = ReaderBench()
+        bench.redis.pages = [[claimed(2)]]
+        bench.prefetch._entry_size.bytes, bench.lanes.waiting = 2.0**28, 1
+
+        def fill_up() -> None:
+            bench.lanes.waiting_bytes = 2**30
+
+        bench.redis.on_page = fill_up
+        await bench.orphans.adopt_orphans_until_full()
+        bench.orphan_flag.set()
+        bench.redis.on_page, bench.lanes.waiting_bytes = None, 0
+        await bench.orphans.adopt_orphans_until_full()
+        starts = [after for _, _, after, *_ in bench.redis.broker.asked("list_pending")]
+        assert starts == [b"", b""]
 
     async def test_orphans_that_were_adopted_leave_less_room_for_the_next_read(self) -> None:
         bench = ReaderBench()

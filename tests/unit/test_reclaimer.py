@@ -129,6 +129,13 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> FakeClock:
     return FakeClock().install(monkeypatch)
 
 
+class FakeOrphans:
+    may_exist = False
+
+    def flag_if_more_are_pending_than_known(self, pending: int) -> None:
+        """There are none."""
+
+
 class FakeRecovery:
     async def shorten_impossible_leases(self, broker: Broker) -> None:
         """No lease is too long."""
@@ -150,7 +157,7 @@ def reclaimer(
         shared,
         intake=cast(Any, intake),
         prefetch=cast(Any, intake),
-        orphans=cast(Any, None),
+        orphans=cast(Any, FakeOrphans()),
         recovery=cast(Any, FakeRecovery()),
         claim_min_idle_ms=30_000,
         lease_s=lease_s,

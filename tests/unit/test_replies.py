@@ -137,7 +137,7 @@ ASKS: dict[str, Callable[[Broker], Any]] = {
     "keep": lambda broker: broker.renew_worker_lease("g", "c", 1000, HELD),
     "claim_name": lambda broker: broker.try_to_claim_name("g", "c", "token", 1000),
     "regroup": lambda broker: broker.report_held_to_rebuild_group("g", "c", 1000, HELD),
-    "release": lambda broker: broker.release_entries("g", "c", HELD),
+    "release": lambda broker: broker.release_entries("g", "c", HELD, 1),
     "leave": lambda broker: broker.leave_group("g", "c"),
     "is_paused": lambda broker: broker.is_paused(),
     "read_queue_flags": lambda broker: broker.read_queue_flags(),

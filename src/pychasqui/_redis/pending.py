@@ -6,7 +6,7 @@ from .._core.limits import RELEASED
 from . import scripts
 from .command_replies import read_last_pending_id, read_pending_count_by_consumer, read_pending_entries
 from .leases import RELEASED_IDLE_MS, WORKERS_KEPT_MS, LeaseCalls
-from .replies import ByteBounds, ClaimedEntry, read_claimed_entries, read_released_entries
+from .replies import ByteBounds, ClaimedEntry, ReleasedEntries, read_claimed_entries, read_released_entries
 
 
 class PendingCalls(LeaseCalls):
@@ -64,17 +64,17 @@ class PendingCalls(LeaseCalls):
         arguments = (word for entry in entries for word in entry)
         await self.run_script(scripts.COUNT_DELIVERY, (self._keys.stream,), (group, consumer, *arguments))
 
-    async def release_entries(self, group: str, consumer: str, held: list[tuple[bytes, int]]) -> int:
-        """Hands unstarted entries back, each with the number of its earlier deliveries; returns how many were ours."""
+    async def release_entries(
+        self, group: str, consumer: str, held: list[tuple[bytes, int]], deadline_ms: int
+    ) -> ReleasedEntries:
+        """Hands unstarted entries back, each with the number of its earlier deliveries, as many as one call may.
+
+        A call that is executed after the deadline, by the server's clock, does nothing.
+        """
         keys = (self._keys.stream, self._keys.workers_of(group))
-        head = (group, consumer, RELEASED, RELEASED_IDLE_MS, WORKERS_KEPT_MS)
-        released, start = 0, 0
-        while start < len(held):  # one call looks at as many as it may
-            arguments = (word for entry in held[start:] for word in entry)
-            some = read_released_entries(await self.run_script(scripts.RELEASE_ENTRIES, keys, (*head, *arguments)))
-            released += some.released
-            start += some.looked_at
-        return released
+        head = (group, consumer, RELEASED, RELEASED_IDLE_MS, WORKERS_KEPT_MS, deadline_ms)
+        arguments = (word for entry in held for word in entry)
+        return read_released_entries(await self.run_script(scripts.RELEASE_ENTRIES, keys, (*head, *arguments)))
 
 
 def _range_start_after(after: bytes) -> bytes:

@@ -224,13 +224,13 @@ class ReleasedEntries(NamedTuple):
     """What one call of release_entries.lua did."""
 
     released: int
-    looked_at: int  # how many of the entries, from the first on
+    looked_at: int  # how many of the entries, from the first on; 0 if the call came too late
 
 
 @raises_reply_error
 def read_released_entries(reply: Any) -> ReleasedEntries:
     released, looked_at = reply
-    if require_int(looked_at) < 1:
+    if require_int(looked_at) < 0:
         raise ValueError
     return ReleasedEntries(require_int(released), looked_at)
 

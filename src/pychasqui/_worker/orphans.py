@@ -1,7 +1,10 @@
 """Finds orphans: entries that are pending for this worker without its knowledge.
 
 Such an entry came in a reply that was lost, or came back to this worker, or was dropped by the intake as stale. The
-shared flag `may_have_orphans` says that there may be some.
+shared flag `may_have_orphans` says that there may be some. Redis may also execute a read or a claim long after this
+worker has given it up, and looked for what it could have brought: that shows by how many entries are pending.
+
+An entry that this worker hands back is no orphan before Redis would refuse that: see release.py.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from .shared import Shared
 log = GuardedLogger("chasqui.worker")
 
 ORPHANS_A_PAGE = 500
+SURPLUS_LOOKS = 4  # in a row; at a single look a reply may just be on its way
 
 
 class OrphanSearch(NamedTuple):
@@ -36,21 +40,40 @@ class Orphans:
         self._group, self._consumer = shared.group, shared.consumer
         self._holdings = shared.holdings
         self._may_have_orphans = shared.may_have_orphans
+        self._is_paused, self._is_closing = shared.is_paused, shared.is_closing
         self._intake = intake
         self._prefetch = prefetch
         self._releaser = releaser
         self._search: OrphanSearch | None = None  # one that had to stop because no more fitted in
         self._is_searching = False
+        self._surplus_looks = 0
+
+    @property
+    def may_exist(self) -> bool:
+        """Whether there may be orphans that no search has looked for yet."""
+        return self._may_have_orphans.is_set or self._search is not None
+
+    def flag_if_more_are_pending_than_known(self, pending: int) -> None:
+        """Gets how many entries are pending for this worker, from time to time."""
+        known = self._holdings.held_delivery_numbers().keys() | self._releaser.unconfirmed_ids
+        self._surplus_looks = self._surplus_looks + 1 if pending > len(known) else 0
+        if self._surplus_looks >= SURPLUS_LOOKS:
+            self._surplus_looks = 0
+            self._may_have_orphans.set()
 
     async def adopt_orphans_until_full(self) -> bool:
         """Finds orphans and takes them in. If there is no room for all, the next call goes on there.
 
+        A search that waits for room begins again if there may be orphans where it has looked already.
+
         Returns whether to look at the room again: some were taken in, or there was none for them.
         """
-        if self._is_searching:
+        if self._is_searching or self._is_paused.is_set:  # what is adopted while the queue is paused would start
             return False
         self._is_searching = True
-        self._may_have_orphans.clear()
+        if self._may_have_orphans.is_set:
+            self._search = None
+            self._may_have_orphans.clear()
         try:
             return await self._adopt_orphans_page_by_page()
         except RedisTrouble:
@@ -66,7 +89,6 @@ class Orphans:
         while search is not None:
             self._search = search
             if self._prefetch.bytes_left <= 0:
-                self._may_have_orphans.set()
                 is_full = True
                 break
             page = await self._adopt_orphans_of_page(search)
@@ -82,6 +104,7 @@ class Orphans:
         return is_full or orphans > 0
 
     async def _begin_orphan_search(self) -> OrphanSearch | None:
+        await self._releaser.forget_releases_past_deadline()
         last = await self._broker.last_pending_id(self._group)
         return None if last is None else OrphanSearch(b"", last)
 
@@ -89,7 +112,7 @@ class Orphans:
         """Returns None if the search is over: there is no further page, or this one is stale."""
         # An entry that is held before, while or after the page is on its way is no orphan.
         with self._intake.collecting_arrived_ids() as known:
-            known |= self._holdings.held_delivery_numbers().keys() | self._releaser.being_released
+            known |= self._holdings.held_delivery_numbers().keys() | self._releaser.unconfirmed_ids
             asked = self._intake.take_snapshot()
             page = await self._broker.list_pending(
                 self._group, self._consumer, *search, ORPHANS_A_PAGE, self._prefetch.byte_bounds()
@@ -106,9 +129,10 @@ class Orphans:
         try:
             while has_more:
                 page = await self._broker.list_pending_ids(self._group, self._consumer, after, b"+", ORPHANS_A_PAGE)
-                held = self._holdings.held_delivery_numbers()
-                if unknown := [(entry_id, deliveries - 1) for entry_id, deliveries in page if entry_id not in held]:
-                    await self._broker.release_entries(self._group, self._consumer, unknown)
+                known = set(self._holdings.held_delivery_numbers())
+                if not self._is_closing.is_set:  # a second release would let them come back before the first is refused
+                    known |= self._releaser.unconfirmed_ids
+                await self._releaser.release([(one, deliveries - 1) for one, deliveries in page if one not in known])
                 if has_more := len(page) == ORPHANS_A_PAGE:
                     after = page[-1][0]
         except RedisTrouble as error:

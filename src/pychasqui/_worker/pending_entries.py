@@ -18,7 +18,6 @@ class PendingEntries:
         self, shared: Shared, *, intake: Intake, prefetch: Prefetch, orphans: Orphans, reclaimer: Reclaimer
     ) -> None:
         self._is_paused, self._is_closing = shared.is_paused, shared.is_closing
-        self._may_have_orphans = shared.may_have_orphans
         self._intake = intake
         self._prefetch = prefetch
         self._orphans = orphans
@@ -26,11 +25,11 @@ class PendingEntries:
 
     @property
     def may_exist(self) -> bool:
-        return self._may_have_orphans.is_set or self._reclaimer.may_have_claimable_entries
+        return self._orphans.may_exist or self._reclaimer.may_have_claimable_entries
 
     async def take_pending_entries(self, count: int) -> bool:
         """Returns whether to look at the room again before new entries are read."""
-        if self._may_have_orphans.is_set:
+        if self._orphans.may_exist:
             room_has_changed = await self._orphans.adopt_orphans_until_full()
             if room_has_changed or self._is_paused.is_set:
                 return True
@@ -45,5 +44,5 @@ class PendingEntries:
 
     async def try_release_orphans(self) -> None:
         """Releases entries that came too late to be started here, for other workers."""
-        if self._may_have_orphans.is_set:
+        if self._orphans.may_exist:
             await self._orphans.try_release_orphans()

@@ -84,7 +84,7 @@ class Reclaimer(Service):
     async def _run(self) -> None:
         while not self._is_stopping:
             try:
-                if self._may_have_orphans.is_set:
+                if self._orphans.may_exist:
                     await self._orphans.adopt_orphans_until_full()
                 await self._scan_consumers_and_claim_entries()
             except RedisTrouble as error:
@@ -100,7 +100,7 @@ class Reclaimer(Service):
         if self._has_ended_leases:
             return 0.0  # found while it looked
         scan_s = SCAN_S * random.uniform(0.8, 1.0)
-        if self._is_one_of_many and not (self._claimable_consumers or self._may_have_orphans.is_set):
+        if self._is_one_of_many and not (self._claimable_consumers or self._orphans.may_exist):
             scan_s = min(max(self._full_scan_at - clock.monotonic(), scan_s), LONGEST_REST_S)
         return min(scan_s, self._next_suspect_s)
 
@@ -126,7 +126,7 @@ class Reclaimer(Service):
         self._next_suspect_s = float("inf")
         self._known_empty.clear()
         holders = await self._broker.count_held_entries(self._group)
-        holders.pop(self._consumer.encode(), None)
+        self._orphans.flag_if_more_are_pending_than_known(holders.pop(self._consumer.encode(), 0))
         sweeps = clock.monotonic() >= self._sweep_at  # also for names that hold nothing, so that they do not pile up
         if not (holders or sweeps):
             return

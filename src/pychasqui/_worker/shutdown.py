@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from .._core.delivery import Delivery
@@ -18,7 +17,7 @@ from .drain_log import (
     log_jobs_cut_off,
     log_uncancelled_jobs,
 )
-from .release import release_jobs
+from .release import RELEASED_A_CALL, entries_of
 from .task_ends import CLEANUP_S
 from .wiring import Components
 
@@ -107,11 +106,11 @@ class Shutdown:
 
     async def _try_release_unfinished_jobs(self, jobs: list[Delivery]) -> None:
         """Hands jobs back, so that other workers run them at once and without using up an attempt."""
-        shared, broker = self.components.shared, self.components.broker
+        shared, entries = self.components.shared, entries_of(jobs)
         try:
-            await release_jobs(
-                jobs, partial(_retry_shutdown_command, broker.release_entries, shared.group, shared.consumer)
-            )
+            for start in range(0, len(entries), RELEASED_A_CALL):
+                some = entries[start : start + RELEASED_A_CALL]
+                await _retry_shutdown_command(self.components.releaser.release, some)
         except (RedisTrouble, TimeoutError) as error:
             log.warning("%d jobs of %s run again when its lease ends: %r", len(jobs), shared.consumer, error)
         else:

@@ -79,6 +79,7 @@ class Components:
     recovery: GroupRecovery
     prefetch: Prefetch
     intake: Intake
+    releaser: Releaser
     orphans: Orphans
     reclaimer: Reclaimer
     reader: Reader
@@ -208,7 +209,7 @@ def build_components(
         max_entry_bytes=config.max_payload_bytes + limits.ENTRY_EXTRA_BYTES,
     )
     intake = Intake(shared, lanes, decoder, recovery, prefetch, on_batch=record)
-    releaser = Releaser(reading, shared, lanes)
+    releaser = Releaser(broker, shared, lanes)
     orphans = Orphans(broker, shared, intake, prefetch, releaser)
     reclaimer = Reclaimer(
         broker,
@@ -286,6 +287,7 @@ def build_components(
         recovery=recovery,
         prefetch=prefetch,
         intake=intake,
+        releaser=releaser,
         orphans=orphans,
         reclaimer=reclaimer,
         reader=reader,
