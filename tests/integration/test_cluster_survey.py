@@ -82,7 +82,7 @@ async def test_nodes_that_have_left_the_cluster_are_let_go() -> None:
     assert len(tasks) <= 1
 
 
-async def test_a_node_that_moved_names_and_nobody_else_knows_is_given_up() -> None:
+async def test_a_node_that_no_other_node_knows_is_given_up() -> None:
     async with FakeNode() as node:
         connection = Connector(node.cluster_url, tls=False, client_name="chasqui-test").make_connection(timeout_s=10)
         node.refusals.append(b"-MOVED 0 127.0.0.1:%d\r\n" % unused_port())

@@ -156,7 +156,7 @@ async def test_a_refused_write_is_a_line_of_the_workers_log(caplog: pytest.LogCa
     assert [record.getMessage() for record in caplog.records] == ["a job's progress or log line was not stored: away"]
 
 
-async def test_what_a_handler_reports_without_a_turn_of_the_loop_is_bounded(
+async def test_reports_of_a_handler_without_a_turn_of_the_loop_are_bounded(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "MAX_TURN_BYTES", 10 * REPORT_COST_BYTES)
