@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -14,6 +15,7 @@ import redis.asyncio
 
 from pychasqui import (
     App,
+    DecodeError,
     Depends,
     InvalidArgument,
     InvalidType,
@@ -247,6 +249,45 @@ class TestSchedules:
             assert await witness.hgetall(f"{{chasqui:{queue_name}}}:repeat:spec:app/beat/every 3600000") == before
         async with app:
             await app.queue(queue_name).obliterate()
+
+    async def test_a_schedule_that_cannot_be_read_is_stored_again(
+        self, redis_url: str, queue_name: str, queue: Queue, witness: redis.asyncio.Redis
+    ) -> None:
+        app = App(redis_url)
+
+        @app.every(HOUR)
+        @app.task(queue=queue_name)
+        async def beat() -> None: ...
+
+        async with app.worker():
+            pass
+        spec_key = f"{{chasqui:{queue_name}}}:repeat:spec:app/beat/every 3600000"
+        spec = await witness.hget(spec_key, "spec")
+        await witness.hset(spec_key, "retry", hashlib.sha1(spec).hexdigest().encode() + b"\xc1")
+        with pytest.raises(DecodeError):
+            await queue.repeatables.get("app/beat/every 3600000")
+        async with app.worker():
+            assert await queue.repeatables.get("app/beat/every 3600000") is not None
+        await queue.obliterate()
+
+    async def test_a_value_that_equals_another_of_another_type_is_stored(
+        self, redis_url: str, queue_name: str, queue: Queue
+    ) -> None:
+        def declare(value: object) -> App:
+            app = App(redis_url)
+
+            @app.every(HOUR, data={"value": value})
+            @app.task(queue=queue_name)
+            async def beat(value: object) -> None: ...
+
+            return app
+
+        for value in (1, True, 1.0):
+            async with declare(value).worker():
+                stored = await queue.repeatables.get("app/beat/every 3600000")
+                assert stored is not None
+                assert type(stored.data["value"]) is type(value)
+        await queue.obliterate()
 
     async def test_a_schedule_is_fired_by_a_worker(self, redis_url: str, queue_name: str) -> None:
         app, ran = App(redis_url), list[int]()

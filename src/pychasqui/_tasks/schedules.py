@@ -13,8 +13,8 @@ from typing import Any
 
 from .._core.repeat_pattern import MissedFiresPolicy, RepeatPattern
 from .._core.retry_options import make_retry_override
-from .._wire.msgpack import decode_data, encode_data
-from ..errors import InvalidArgument, InvalidType
+from .._wire.msgpack import encode_data
+from ..errors import DecodeError, InvalidArgument, InvalidType
 from ..queue import Queue
 from ..repeatables import Repeatable
 from .definition import TaskDefinition, make_add_options_for_call
@@ -87,7 +87,7 @@ async def reconcile_schedules(queue: Queue, app_name: str, schedules: Iterable[S
         log.info("schedule %r of queue %s is declared no longer, and removed", key, queue.name)
     for key, schedule in wanted.items():
         data, retry = schedule.make_data(), schedule.make_retry_options()
-        stored = await queue.repeatables.get(key) if key in there else None
+        stored = await _get_repeatable_if_readable(queue, key) if key in there else None
         if stored is not None and _is_stored_as_declared(stored, schedule, data, retry):
             continue
         await queue.repeatables.upsert(
@@ -101,11 +101,19 @@ async def reconcile_schedules(queue: Queue, app_name: str, schedules: Iterable[S
         log.info("schedule %r of queue %s is %s", key, queue.name, "new" if stored is None else "changed")
 
 
+async def _get_repeatable_if_readable(queue: Queue, key: str) -> Repeatable | None:
+    try:
+        return await queue.repeatables.get(key)
+    except DecodeError as error:
+        log.warning("schedule %r of queue %s cannot be read, and is stored again: %s", key, queue.name, error)
+        return None
+
+
 def _is_stored_as_declared(stored: Repeatable, schedule: Schedule, data: Any, retry: Mapping[str, Any]) -> bool:
     meta = stored.meta
     return (
         (meta.job_name, meta.pattern) == (schedule.definition.name, schedule.pattern)
         and (meta.missed_fires or MissedFiresPolicy.skip()) == schedule.missed_fires
-        and stored.data == decode_data(encode_data(data))
+        and encode_data(stored.data) == encode_data(data)  # not ==, which takes True for 1
         and stored.retry == make_retry_override(retry["attempts"], retry["backoff"])
     )
