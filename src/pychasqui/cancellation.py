@@ -56,9 +56,12 @@ class JobCanceller:
     async def _find_entry_id(self, job_id: str, id_time_ms: int | None) -> tuple[str, bool]:
         """Returns the id of the job's entry, "" if it was not found, and whether it would have been."""
         finder = self._session().job_finder
-        page = await finder.read_first_entries("-", MAX_SEARCHED)
-        entry = find_entry(page, job_id)
-        is_all_seen = len(page) < MAX_SEARCHED
+        entry, seen = None, 0
+        async for page in finder.read_entry_pages("-", MAX_SEARCHED):
+            seen += len(page)
+            if (entry := find_entry(page, job_id)) is not None:
+                break
+        is_all_seen = entry is not None or seen < MAX_SEARCHED
         if entry is None and id_time_ms is not None and not is_all_seen:
             entry = await finder.find_entry_added_around(lambda page: find_entry(page, job_id), id_time_ms)
         return "" if entry is None else entry[0].decode(), is_all_seen

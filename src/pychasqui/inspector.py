@@ -10,6 +10,7 @@ from typing import Any, Literal
 from ._core.checks import check_int, check_job_id
 from ._core.printable import printable
 from ._redis.inspector import Counts, InspectorBroker, Pending
+from ._redis.job_finder import find_entry_in_pages
 from ._redis.replies import Entry
 from ._wire.dead_letter import read_dead_letter
 from ._wire.entry import read_envelope_and_name
@@ -27,7 +28,7 @@ STATES = ("waiting", "active", "delayed", "dead")
 MAX_LIMIT = 1000  # jobs of one page
 _ENTRY_ID = re.compile(r"[0-9]{1,20}-[0-9]{1,20}")
 MAX_SEARCHED = 1000  # entries of each state that get_job() reads to find a job without an index
-MAX_DELIVERED_PAGES = 10  # of MAX_SEARCHED entries, that find_delivered() reads
+MAX_DELIVERED = 10_000  # entries that find_delivered() reads
 MAX_SENTENCE_CHARS = 500
 
 
@@ -104,6 +105,10 @@ class Inspector:
         each state, and does not find a job behind them.
         """
         broker, job_id = self._broker(), check_job_id(job_id)
+
+        def find_match(page: list[Entry]) -> Entry | None:
+            return find_entry(page, job_id)
+
         # An index or a uniqueness key may name the entry of another job if another program has written it.
         if (found := await broker.find_delayed_member(job_id)) is not None and (
             view := make_delayed_view(*found)
@@ -112,9 +117,9 @@ class Inspector:
         indexed = await broker.find_entry_by_uniqueness_key(job_id)
         entry = None if indexed is None else find_entry([indexed], job_id)
         if entry is None:
-            entry = find_entry(await broker.read_delivered_entries(MAX_SEARCHED), job_id)
+            entry = await find_entry_in_pages(broker.read_delivered_pages(MAX_SEARCHED), find_match)
         if entry is None:
-            entry = find_entry(await broker.read_waiting_page("", MAX_SEARCHED), job_id)
+            entry = await find_entry_in_pages(broker.read_waiting_pages(MAX_SEARCHED), find_match)
         if entry is not None:
             held = await broker.find_holder_of_entry(entry[0])
             return (
@@ -122,7 +127,7 @@ class Inspector:
                 if held is None
                 else _make_active_view(entry[0].decode(), held._replace(entry=entry))
             )
-        entry = find_entry(await broker.read_dead_page("", MAX_SEARCHED), job_id)
+        entry = await find_entry_in_pages(broker.read_dead_pages(MAX_SEARCHED), find_match)
         return None if entry is None else make_entry_view("dead", entry)
 
     async def describe_where_job_is(self, job_id: str) -> str:
@@ -144,18 +149,17 @@ class Inspector:
     async def find_delivered(self, job_ids: Iterable[str]) -> set[str]:
         """Returns those of the ids that are delivered and not acked.
 
-        It reads up to MAX_DELIVERED_PAGES pages. If there are more, an id that was not found may be among them, and is
+        It reads up to MAX_DELIVERED entries. If there are more, an id that was not found may be among them, and is
         returned, too.
         """
-        missing, found, after = set(job_ids), set[str](), ""
-        for _ in range(MAX_DELIVERED_PAGES):
-            entries = await self._broker().read_delivered_entries(MAX_SEARCHED, after)
+        missing, found, seen = set(job_ids), set[str](), 0
+        async for entries in self._broker().read_delivered_pages(MAX_DELIVERED):
+            seen += len(entries)
             found |= {job_id for job_id in missing if find_entry(entries, job_id) is not None}
             missing -= found
-            if not missing or len(entries) < MAX_SEARCHED:
+            if not missing:
                 return found
-            after = entries[-1][0].decode()
-        return found | missing
+        return found if seen < MAX_DELIVERED else found | missing
 
     async def workers(self) -> list[WorkerInfo]:
         """Lists the living workers, as they describe themselves. One whose record cannot be read has an `error`."""

@@ -143,14 +143,14 @@ class JobStatusFinder:
     async def _find_entry_at_stream_ends(self, job_id: str) -> Entry | None:
         """It was promoted or retried, or its id carries no time: it is at the ends of the stream, or not found."""
         finder, inspector = self._session().job_finder, self._session().inspector
-        given, waiting = await asyncio.gather(
-            inspector.read_delivered_entries(MAX_SEARCHED), inspector.read_waiting_page("", MAX_SEARCHED)
-        )
-        if (entry := find_entry([*given, *waiting], job_id)) is not None:
-            return entry
-        return await find_entry_in_pages(
-            finder.read_entry_pages("+", MAX_SEARCHED, is_back=True), lambda page: find_entry(page, job_id)
-        )
+        for pages in (
+            inspector.read_delivered_pages(MAX_SEARCHED),
+            inspector.read_waiting_pages(MAX_SEARCHED),
+            finder.read_entry_pages("+", MAX_SEARCHED, is_back=True),
+        ):
+            if (entry := await find_entry_in_pages(pages, lambda page: find_entry(page, job_id))) is not None:
+                return entry
+        return None
 
     async def _find_letter_among_newest_and_first(self, job_id: str, id_time_ms: int | None) -> Entry | None:
         finder = self._session().job_finder

@@ -15,6 +15,7 @@ import pytest
 import redis.asyncio
 
 from pychasqui import InvalidArgument, InvalidType, Job, JobView, Queue, RepeatPattern, Worker
+from pychasqui._redis.broker import Broker
 from tests.support.gate import Gate
 from tests.support.proxy import Proxy
 from tests.support.streams import Stream
@@ -206,7 +207,7 @@ class TestALongQueue:
     ) -> None:
         async with Proxy(redis_url) as proxy, Queue(queue_name, redis_url=proxy.url) as queue:
             await queue.counts()
-            for look, most in ((partial(queue.get_job, "nowhere"), 8), (partial(queue.jobs, "active", limit=1000), 2)):
+            for look, most in ((partial(queue.get_job, "nowhere"), 12), (partial(queue.jobs, "active", limit=1000), 2)):
                 before = proxy.count()
                 await look()
                 assert proxy.count() - before <= most
@@ -284,8 +285,37 @@ class TestOneJob:
         await witness.xreadgroup("default", "official", {stream.key: ">"}, count=2050)
         ids = [jobs[number].id for number in (0, 1000, 2049, 2050)]  # the last one waits
         assert await queue._inspector.find_delivered(ids) == set(ids[:3])
-        monkeypatch.setattr("pychasqui.inspector.MAX_DELIVERED_PAGES", 2)
+        monkeypatch.setattr("pychasqui.inspector.MAX_DELIVERED", 2000)
         assert await queue._inspector.find_delivered(ids) == set(ids)  # it may be among those that are not read
+
+    async def test_large_jobs_are_searched_in_replies_of_bounded_size(
+        self,
+        queue: Queue,
+        redis_url: str,
+        stream: Stream,
+        witness: redis.asyncio.Redis,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        monkeypatch.setattr("pychasqui._redis.entry_pages.FIRST_PAGE", 3)
+        monkeypatch.setattr("pychasqui._redis.entry_pages.PAGE_BYTES", 40_000)
+        await queue.add_bulk([{"name": "n", "data": "x" * 10_000}] * 40)
+        await witness.xgroup_create(stream.key, "default", id="0")
+        await witness.xreadgroup("default", "official", {stream.key: ">"}, count=20)
+        sizes, genuine = list[int](), Broker.call
+
+        async def call_and_measure(broker: Broker, *words: Any, **options: Any) -> Any:
+            reply = await genuine(broker, *words, **options)
+            sizes.append(len(repr(reply)))
+            return reply
+
+        monkeypatch.setattr(Broker, "call", call_and_measure)
+        async with Queue(queue.name, redis_url=redis_url) as other:
+            assert await other.get_job("nowhere") is None
+            assert await other._inspector.find_delivered(["nowhere"]) == set()
+            assert await other.cancel("nowhere") == "unknown"
+            await other.status("nowhere")
+        assert len(sizes) > 40
+        assert max(sizes) < 60_000
 
     async def test_an_unknown_job_is_none(self, queue: Queue) -> None:
         assert await queue.get_job("nowhere") is None

@@ -6,6 +6,7 @@ Each answer is bounded. Every call can be sent again.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -26,6 +27,7 @@ from .command_replies import (
     read_score,
     read_stored_bytes_list,
 )
+from .entry_pages import LAST_ID, read_range_in_pages
 from .error_actions import ErrorAction, action_for
 from .keys import Keys
 from .replies import Entry, coroutine_methods_raise_reply_error, read_count, read_range
@@ -35,7 +37,6 @@ KEYS_A_CALL = 500
 MAX_WORKERS = 1000
 READ_LATELY_MS = 15_000  # an official consumer waits for 5 s in each read, by default
 MAX_GROUPS = 100
-LAST_ID = (2**64 - 1, 2**64 - 1)
 
 
 class Counts(NamedTuple):
@@ -117,15 +118,22 @@ class InspectorBroker:
             entries.update((entry[0], entry) for entry in read_range(page))
         return entries
 
-    async def read_delivered_entries(self, count: int, after: str = "") -> list[Entry]:
-        """Returns entries that workers have been given, behind the entry `after`.
+    async def read_delivered_pages(self, max_entries: int) -> AsyncIterator[list[Entry]]:
+        """Pages of the entries that workers have been given. The stream does not have those that are done."""
+        last = await self._read_last_delivered_id()
+        async for page in read_range_in_pages(self._call, self._keys.stream, "-", last, max_entries):
+            yield page
 
-        The stream does not have those that are done.
-        """
-        if read_entry_id(after) == LAST_ID:
-            return []
-        start, last = f"({after}" if after else "-", await self._read_last_delivered_id()
-        return read_range(await self._call("XRANGE", self._keys.stream, start, last, "COUNT", count))
+    async def read_waiting_pages(self, max_entries: int) -> AsyncIterator[list[Entry]]:
+        """Pages of the entries that no worker has been given."""
+        last = await self._read_last_delivered_id()
+        if read_entry_id(last) != LAST_ID:  # nothing can lie behind it, and the server refuses to look there
+            async for page in read_range_in_pages(self._call, self._keys.stream, f"({last}", "+", max_entries):
+                yield page
+
+    async def read_dead_pages(self, max_entries: int) -> AsyncIterator[list[Entry]]:
+        async for page in read_range_in_pages(self._call, self._keys.dead, "-", "+", max_entries):
+            yield page
 
     async def read_delayed_page(self, from_ms: int | None, offset: int, count: int) -> list[tuple[bytes, float]]:
         """Returns members with their due times, from that time on, without the first `offset` of them."""

@@ -11,12 +11,10 @@ from .._wire.envelope import decode_envelope
 from .._wire.lenient import read_entry_id
 from ..errors import DecodeError
 from .broker import Broker
+from .entry_pages import LAST_ID, read_entry_range, read_range_in_pages
 from .keys import Keys
-from .replies import Entry, coroutine_methods_raise_reply_error, read_range
+from .replies import Entry, coroutine_methods_raise_reply_error
 
-FIRST_PAGE = 25  # later pages are up to GROWTH times as long as the last one, depending on the size of its entries
-GROWTH = 10  # a bulk of thousands is read in few trips, and a job that was added alone in one short one
-PAGE = 1000
 MAX_ENTRIES_BEFORE = 500  # entries that are read before the place where a job should be
 MAX_ENTRIES_BEHIND = 20_000  # entries that are read from there on: a process makes up to 10,000 ids in a millisecond
 MAX_ADD_JITTER_MS = 2  # processes that add at the same time mix their jobs
@@ -27,9 +25,6 @@ ENTRIES_PER_PROBE = 5  # entries of one place: one that was promoted or retried 
 MAX_PROBE_ROUNDS = 20
 MIN_GAP_TO_BISECT = 64  # ids between two places of which one is before the job and one behind it: the rest is read
 MAX_IDS_PER_MS = 2**14
-LAST_ID = (2**64 - 1, 2**64 - 1)  # the server refuses to look behind it
-PAGE_BYTES = 512 * 1024  # about how much one call reads
-
 
 Match = Callable[[list[Entry]], Entry | None]  # finds the entry of a job on a page
 
@@ -114,20 +109,12 @@ class JobFinderBroker:
         return low, high
 
     async def _read_pages(self, key: str, start: str, max_entries: int, is_back: bool) -> AsyncIterator[list[Entry]]:
-        count = FIRST_PAGE
-        while max_entries > 0 and (page := await self._read_page(key, start, min(count, max_entries), is_back=is_back)):
+        end = "-" if is_back else "+"
+        async for page in read_range_in_pages(self._call, key, start, end, max_entries, is_back=is_back):
             yield page
-            if len(page) < min(count, max_entries) or read_entry_id(page[-1][0]) == LAST_ID:
-                return
-            max_entries -= len(page)
-            some = page[-FIRST_PAGE:]
-            size = sum(len(word) for entry in some for word in entry[1] or ())
-            count = max(1, min(GROWTH * count, PAGE, PAGE_BYTES * len(some) // max(1, size)))
-            start = f"({page[-1][0].decode()}"
 
     async def _read_page(self, key: str, start: str, count: int, *, is_back: bool) -> list[Entry]:
-        words = ("XREVRANGE", key, start, "-") if is_back else ("XRANGE", key, start, "+")
-        return read_range(await self._call(*words, "COUNT", count))
+        return await read_entry_range(self._call, key, start, "-" if is_back else "+", count, is_back=is_back)
 
 
 async def find_entry_in_pages(pages: AsyncIterator[list[Entry]], find_match: Match) -> Entry | None:
