@@ -107,3 +107,23 @@ async def test_a_read_that_arrives_late_strands_no_job(
         handler.may_end["first"].set()
         await eventually(lambda: handler.started == [("first", 0), ("second", 0)])
         handler.may_end["second"].set()
+
+
+async def test_a_call_to_leave_the_group_that_arrives_late_does_not_end_the_lease_of_the_next_worker(
+    queue: Queue, redis_url: str, proxy: Proxy, witness: redis.asyncio.Redis
+) -> None:
+    workers, record = Keys(queue.name).workers, Keys(queue.name).worker("pod-0")
+    handler = Handler()
+    async with make_worker(queue, proxy.url, handler, consumer_id="pod-0"):
+        cut = cut_at(proxy, "leave_group", "before request")
+    assert cut.done.is_set()
+    late_call = next(request for request in proxy.requests if name_of(request) == "leave_group")
+    async with make_worker(queue, redis_url, handler, consumer_id="pod-0"):
+        await queue.add("do", "first")
+        await eventually(lambda: handler.started == [("first", 0)])
+        lease = await witness.zscore(workers, "pod-0")
+        assert lease
+        await deliver_late(redis_url, late_call)
+        assert (await witness.zscore(workers, "pod-0") or 0) >= lease
+        assert await witness.exists(record)
+        handler.may_end["first"].set()

@@ -58,6 +58,9 @@ class Bench:
         await self.broker.report_held_to_rebuild_group(GROUP, ME, LEASE_MS, [])
         return [await self.add() for _ in range(count)]
 
+    async def leave(self, consumer: str) -> bool:
+        return await self.broker.leave_group(GROUP, consumer, await self.broker.read_lease(GROUP, consumer))
+
     async def read(self, consumer: str = ME, count: int = 10, small: int = 100) -> list[bytes]:
         def arrive(entries: list[Any]) -> None:
             self.arrived.append([entry_id for entry_id, _ in entries])
@@ -207,7 +210,7 @@ class TestLeases:
         await bench.read(OTHER)
         for consumer in (ME, OTHER):
             await bench.broker.renew_worker_lease(GROUP, consumer, LEASE_MS, [])
-        assert not await bench.broker.leave_group(GROUP, OTHER)
+        assert not await bench.leave(OTHER)
         renewed = await bench.broker.renew_worker_lease(GROUP, ME, LEASE_MS, [])
         assert (renewed.living, renewed.over) == (1, 1)
         assert await bench.broker.read_ended_leases(GROUP, await bench.broker.read_server_time_ms()) == {
@@ -217,14 +220,21 @@ class TestLeases:
     async def test_a_worker_that_holds_nothing_leaves_without_a_trace(self, bench: Bench) -> None:
         await bench.fill(1)
         await bench.broker.renew_worker_lease(GROUP, ME, LEASE_MS, [])
-        assert await bench.broker.leave_group(GROUP, ME)
+        assert await bench.leave(ME)
         assert await bench.broker.read_leases(GROUP) == {}
+
+    async def test_a_call_for_another_lease_leaves_the_worker_alone(self, bench: Bench) -> None:
+        await bench.fill(1)
+        await bench.broker.renew_worker_lease(GROUP, ME, LEASE_MS, [])
+        lease = await bench.broker.read_lease(GROUP, ME)
+        assert not await bench.broker.leave_group(GROUP, ME, lease - 1)
+        assert await bench.broker.read_leases(GROUP) == {b"me": lease}
 
     async def test_a_worker_that_holds_entries_leaves_them_to_be_taken_over(self, bench: Bench) -> None:
         ids = await bench.fill(2)
         await bench.read()
         await bench.broker.renew_worker_lease(GROUP, ME, LEASE_MS, [])
-        assert not await bench.broker.leave_group(GROUP, ME)
+        assert not await bench.leave(ME)
         assert await bench.broker.read_leases(GROUP) == {b"me": 0.0}
         take_over = partial(bench.broker.take_over_if_lease_is_same, GROUP, OTHER, b"me")
         assert await take_over(1.0, 0, 10, BOUNDS) is None

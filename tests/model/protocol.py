@@ -98,7 +98,7 @@ class Budget(NamedTuple):
     crashes: int = 0
     lost: int = 0
     pauses: int = 0
-    farewells: int = 0
+    departures: int = 0
 
 
 class State(NamedTuple):
@@ -457,8 +457,8 @@ class Protocol:
         yield from self._crashes(state, slot)
         if state.budget.pauses:
             yield Step(f"worker {slot} is paused past its lease", self._paused(state, slot), is_fault=True)
-        if state.budget.farewells and state.workers[slot].may_start:
-            yield Step(f"worker {slot} leaves", self._farewell(spend(state, "farewells"), slot), is_fault=True)
+        if state.budget.departures and state.workers[slot].may_start:
+            yield Step(f"worker {slot} leaves", self._leave_group(spend(state, "departures"), slot), is_fault=True)
 
     def _crashes(self, state: State, slot: int) -> Iterator[Step]:
         if state.budget.crashes:
@@ -499,7 +499,7 @@ class Protocol:
         state = with_records(spend(state, "pauses"), slot, lapsed)
         return with_lease(with_worker(state, slot, is_paused=True, may_start=False), slot, OVER)
 
-    def _farewell(self, state: State, slot: int) -> State:
+    def _leave_group(self, state: State, slot: int) -> State:
         """What was not started is handed back, what runs is cut off and handed back, the name goes."""
         for record in state.workers[slot].records:
             entry = find_entry(state, record.job, record.number)

@@ -177,8 +177,8 @@ class TestSecondLife:
     ) -> None:
         genuine = Broker.leave_group
 
-        async def slowly(self: Broker, group: str, consumer: str) -> bool:
-            gone = await genuine(self, group, consumer)
+        async def slowly(self: Broker, group: str, consumer: str, lease: float) -> bool:
+            gone = await genuine(self, group, consumer, lease)
             await asyncio.sleep(LEASE_MS / 1000)
             return gone
 

@@ -525,7 +525,9 @@ class Machine(RuleBasedStateMachine):
 
     def _leave(self, worker: ModelWorker, fault: str) -> None:
         is_free = not self.model.held_by(worker.name)
-        assert self.ask(lambda: self.broker.leave_group(GROUP, worker.name), fault) == (is_free, is_free)
+        lease = self.wait(self.broker.read_lease(GROUP, worker.name))
+        assert lease == self.model.leases.get(worker.name, 0)
+        assert self.ask(lambda: self.broker.leave_group(GROUP, worker.name, lease), fault) == (is_free, is_free)
         if is_free:
             self.model.leases.pop(worker.name, None)
             assert worker.name not in self._consumers()

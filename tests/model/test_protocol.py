@@ -13,13 +13,13 @@ from tests.model.protocol import FLAWS, MAX_ATTEMPTS, Budget, CounterExample, Fo
 IS_LONG = "CHASQUI_MODEL_EXAMPLES" in os.environ
 
 BUDGETS = [
-    Budget(crashes=2, lost=1, farewells=1),
+    Budget(crashes=2, lost=1, departures=1),
     Budget(crashes=1, pauses=1),
-    Budget(lost=1, pauses=1, farewells=1),
+    Budget(lost=1, pauses=1, departures=1),
 ]
 if IS_LONG:  # more than any of the flaws below needs, and minutes: `make model`
     BUDGETS += [Budget(crashes=1, lost=1, pauses=1), Budget(crashes=2, pauses=1)]
-    BUDGETS += [Budget(crashes=2, lost=1, pauses=1, farewells=1), Budget(crashes=1, pauses=2), Budget(lost=1, pauses=2)]
+    BUDGETS += [Budget(crashes=2, lost=1, pauses=1, departures=1), Budget(crashes=1, pauses=2), Budget(lost=1, pauses=2)]
 
 
 def is_found(flaw: str, budget: Budget) -> bool:
@@ -53,7 +53,7 @@ LIGHT = {
     "no owner": (Budget(pauses=1), "as if it were"),
     "fence by owner only": (Budget(crashes=1, pauses=1), "as if it were"),
     "what came back is not looked for": (Budget(crashes=1, pauses=1), "never come to its end"),
-    "runs beside itself": (Budget(pauses=1, farewells=1), "twice at once in one worker"),
+    "runs beside itself": (Budget(pauses=1, departures=1), "twice at once in one worker"),
     "an earlier life counts for nothing": (Budget(crashes=1), "has used up 1 runs is started as if it were 0"),
     "an earlier life counts twice": (Budget(crashes=1, lost=1), "has used up 1 runs is buried as if they were all"),
     "write, then ack": (Budget(), "in 2 places"),
@@ -61,8 +61,8 @@ LIGHT = {
     "steals back": (Budget(pauses=1), "as if it were"),
     "no comparison": (Budget(pauses=1), "as if it were"),
     "count off by one": (Budget(crashes=1), "has used up 1 runs is started as if it were 0"),
-    "release counts": (Budget(farewells=1), "has used up 0 runs is started as if it were 1"),
-    "name goes with entries": (Budget(lost=1, farewells=1), "never come to its end"),
+    "release counts": (Budget(departures=1), "has used up 0 runs is started as if it were 1"),
+    "name goes with entries": (Budget(lost=1, departures=1), "never come to its end"),
     "only old entries are looked at": (Budget(pauses=1), "as if it were"),
     "lease before news": (Budget(pauses=1), "as if it were"),
     "orphans are not looked for": (Budget(crashes=1, lost=1), "never come to its end"),

@@ -512,8 +512,11 @@ class Group:
         assert isinstance(released, int)
         return released
 
-    def leave_group(self, consumer: str) -> int:
-        gone = self.run(scripts.LEAVE_GROUP, [KEYS.stream, KEYS.workers], GROUP, consumer, KEPT_MS)
+    def leave_group(self, consumer: str, *, lease: float | None = None) -> int:
+        """Ends the lease that is stored, unless another is named."""
+        keys = [KEYS.stream, KEYS.workers, KEYS.worker(consumer), KEYS.name_claim(GROUP, consumer)]
+        known = (self.lease(consumer) or 0.0) if lease is None else lease
+        gone = self.run(scripts.LEAVE_GROUP, keys, GROUP, consumer, KEPT_MS, repr(known))
         assert isinstance(gone, int)
         return gone
 

@@ -124,3 +124,28 @@ def test_a_consumer_that_stays_is_marked_without_memory_too(group: Group) -> Non
         assert group.leave_group("a") == 0
     assert group.lease("a") == 0
     assert group.client.pttl(KEYS.workers) > 0
+
+
+def test_a_call_about_an_earlier_lease_changes_nothing(group: Group) -> None:
+    """The network has delivered it late: a worker lives under the name again."""
+    record, claim = KEYS.worker("a"), KEYS.name_claim(GROUP, "a")
+    (entry_id,) = group.deliver_to("a")
+    group.renew_worker_lease("a")
+    group.client.mset({record: "record", claim: "token"})
+    lease = group.lease("a")
+    assert lease is not None
+    for earlier in (lease - 1, 0.0):
+        assert group.leave_group("a", lease=earlier) == 0
+    assert (group.lease("a"), group.holds) == (lease, {entry_id: Hold("a", 1)})
+    assert group.client.mget(record, claim) == [b"record", b"token"]
+
+
+def test_the_record_and_the_claim_of_the_name_go_with_the_lease(group: Group) -> None:
+    record, claim = KEYS.worker("a"), KEYS.name_claim(GROUP, "a")
+    for gone in (1, 0):
+        if not gone:
+            group.deliver_to("a")
+        group.renew_worker_lease("a")
+        group.client.mset({record: "record", claim: "token"})
+        assert group.leave_group("a") == gone
+        assert group.client.exists(record, claim) == 0

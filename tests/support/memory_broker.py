@@ -380,7 +380,13 @@ class MemoryBroker(Broker):
         return True
 
     @_answered
-    async def leave_group(self, group: str, consumer: str) -> bool:
+    async def read_lease(self, group: str, consumer: str) -> float:
+        return self.lease_ends[group].get(consumer.encode(), 0.0)
+
+    @_answered
+    async def leave_group(self, group: str, consumer: str, lease: float) -> bool:
+        if self.lease_ends[group].get(consumer.encode(), 0.0) not in (0.0, lease):
+            return False
         self.worker_records.pop(consumer, None)
         own = self.groups.get(group, MemoryGroup())
         if any(held.consumer == consumer for held in own.pending.values()):

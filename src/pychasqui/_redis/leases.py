@@ -9,7 +9,7 @@ from .._core.limits import MAX_WORKER_LEASE_MS, RELEASED
 from .._wire.entry import entry_sort_key
 from . import scripts
 from .calls import RedisCalls
-from .command_replies import read_members_with_scores, read_stored_bytes, read_time_ms
+from .command_replies import read_members_with_scores, read_score, read_stored_bytes, read_time_ms
 from .replies import OtherClaim, RenewalResult, read_bytes_list, read_count, read_other_claim, read_renewal_result
 
 WORKERS_KEPT_MS = 7 * 24 * 3600 * 1000  # the set of leases outlives the last worker, so that its entries are found
@@ -90,11 +90,24 @@ class LeaseCalls(RedisCalls):
             state = read_count(await self.run_script(scripts.REBUILD_GROUP, keys, report))
         return state == COMPLETE
 
-    async def leave_group(self, group: str, consumer: str) -> bool:
-        """Returns whether the consumer's name is gone; if not, the other workers take over what it holds."""
-        await self.call("DEL", self._keys.worker(consumer), self._keys.name_claim(group, consumer))
-        keys = (self._keys.stream, self._keys.workers_of(group))
-        return bool(read_count(await self.run_script(scripts.LEAVE_GROUP, keys, (group, consumer, WORKERS_KEPT_MS))))
+    async def read_lease(self, group: str, consumer: str) -> float:
+        """Returns the server's time in ms at which this worker's lease ends, 0 if it has none."""
+        return read_score(await self.call("ZSCORE", self._keys.workers_of(group), consumer)) or 0.0
+
+    async def leave_group(self, group: str, consumer: str, lease: float) -> bool:
+        """Ends this lease, as read_lease() has returned it, and does nothing if another one is stored.
+
+        Returns whether the consumer's name is gone; if not, the other workers take over what it holds. The caller
+        reads the lease while it still has the name, and not again before it sends the call once more.
+        """
+        keys = (
+            self._keys.stream,
+            self._keys.workers_of(group),
+            self._keys.worker(consumer),
+            self._keys.name_claim(group, consumer),
+        )
+        words = (group, consumer, WORKERS_KEPT_MS, repr(lease))
+        return bool(read_count(await self.run_script(scripts.LEAVE_GROUP, keys, words)))
 
     async def read_leases(self, group: str) -> dict[bytes, float]:
         """Each worker's lease: the server's time in ms at which it ends, 0 if the worker has left."""

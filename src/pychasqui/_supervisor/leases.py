@@ -108,7 +108,9 @@ class LeaseHolder:
             async with asyncio.timeout(lease.lease_ms / 1000):
                 while True:
                     try:
-                        await self._get_broker(lease).leave_group(lease.group, lease.consumer_id)
+                        # Read each time: a renewal of the dead process may have come, and no other has its name.
+                        broker, me = self._get_broker(lease), (lease.group, lease.consumer_id)
+                        await broker.leave_group(*me, await broker.read_lease(*me))
                     except RedisTrouble:
                         await asyncio.sleep(pause.lengthen_pause_s())
                     else:

@@ -147,7 +147,9 @@ class LeaseRenewal:
             await self._send_renewals_and_find_lost(held)
         elif not self._has_left:  # other workers take what was read here and not started at once
             self._has_left = True
-            await self._broker.leave_group(self._group, self._consumer)
+            me = (self._group, self._consumer)
+            # A renewal may follow before this call reaches Redis: it ends no other lease than the one that is read.
+            await self._broker.leave_group(*me, await self._broker.read_lease(*me))
 
     def _apply_renewal_unless_late(self, sent_at: float, lost_ids: set[bytes], *, was_over: bool) -> float:
         self._outage.end()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeVar
 
 from .._core.delivery import Delivery
 from .._core.guarded_log import GuardedLogger
@@ -22,6 +22,7 @@ from .task_ends import CLEANUP_S
 from .wiring import Components
 
 log = GuardedLogger("chasqui.worker")
+T = TypeVar("T")
 
 SETTLE_S = 5.0  # how long a closing worker tries to settle what has ended while Redis is away
 CLOSING_S = 2.0  # how long each other step of the shutdown may take
@@ -120,18 +121,19 @@ class Shutdown:
     async def _try_leave_group(self) -> None:
         shared, broker = self.components.shared, self.components.broker
         try:
-            await _retry_shutdown_command(broker.leave_group, shared.group, shared.consumer)
+            async with asyncio.timeout(CLOSING_S):
+                # Read once: when the first call was executed and its answer lost, the next worker may have the name.
+                lease = await _retry_shutdown_command(broker.read_lease, shared.group, shared.consumer)
+                await _retry_shutdown_command(broker.leave_group, shared.group, shared.consumer, lease)
         except (RedisTrouble, TimeoutError) as error:
             log.info("worker %s leaves its name in the group: %r", shared.consumer, error)
 
 
-async def _retry_shutdown_command(command: Callable[..., Awaitable[Any]], *arguments: object) -> None:
+async def _retry_shutdown_command(command: Callable[..., Awaitable[T]], *arguments: object) -> T:
     """Retries a shutdown command for up to CLOSING_S; all of them are idempotent."""
     async with asyncio.timeout(CLOSING_S):
         while True:
             try:
-                await command(*arguments)
+                return await command(*arguments)
             except (ConnectionLost, CommandTimeout):
                 await asyncio.sleep(0.05)
-            else:
-                return

@@ -108,7 +108,7 @@ class Startup:
             async with asyncio.timeout(GIVE_UP_NAME_S):
                 claim = await self._broker.try_to_claim_name(*me, self._token, self._config.lease_ms)
                 if claim.left_ms == 0:
-                    await self._broker.leave_group(*me)
+                    await self._broker.leave_group(*me, await self._broker.read_lease(*me))
 
     async def _try_claim_name(self, *, is_confirmation: bool = False) -> OtherClaim:
         """Claims the name, unless it is another's."""
