@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+import time
 from collections.abc import Callable
 from time import monotonic
 from typing import Any
@@ -61,6 +62,24 @@ def bench() -> EventWriterBench:
 def lines(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
     caplog.set_level(logging.INFO, "chasqui.worker")
     return lambda: [record.getMessage() for record in caplog.records]
+
+
+class TestTimes:
+    def test_events_have_the_time_of_a_clock_that_was_set_after_the_start(
+        self, bench: EventWriterBench, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """As it is behind the one that stands still while the machine sleeps."""
+        later_s = time.time() + 3600
+        monkeypatch.setattr("pychasqui._worker.event_writer.time.time", lambda: later_s)
+        bench.start(1, started_at=monotonic())
+        bench.event_writer.write_active_events()
+        batch = bench.event_writer.make_completed_and_missing_active_events(
+            [Delivery("job-2", name="mail", started_at=monotonic(), ended_at=monotonic())]
+        )
+        ((_, _, _, started_ms, ended_ms, _),) = batch.completed
+        (active,) = bench.broker.events
+        for at_ms in (active.at_ms, int(started_ms), ended_ms):
+            assert abs(at_ms / 1000 - later_s) < 60
 
 
 class TestOrder:

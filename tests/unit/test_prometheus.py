@@ -144,6 +144,15 @@ class TestNames:
 
 
 class TestSink:
+    def test_the_wait_of_a_job_follows_a_clock_that_was_set_after_the_start(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        sink, later_s = PrometheusSink("q"), time.time() + 3600
+        monkeypatch.setattr("pychasqui._http.prometheus_sink.time.time", lambda: later_s)
+        sink.jobs_done([job_done(waited_s=5)])
+        waited_s = Text(sink.render()).value("chasquimq_job_wait_seconds_sum", name="mail")
+        assert waited_s == pytest.approx(5, abs=2)
+
     def test_jobs_that_are_done_count_by_name(self) -> None:
         sink = PrometheusSink("q")
         sink.jobs_done([job_done()] * 3)

@@ -52,3 +52,14 @@ async def test_the_clock_of_this_machine_stands_in_for_a_server_that_is_away() -
     for _ in range(3):
         assert abs(await clock.estimate_now_ms() - time.time() * 1000) < 5000
     assert server.asked == 1
+
+
+async def test_the_time_of_the_server_goes_on_while_this_machine_sleeps(monkeypatch: Any) -> None:
+    now = 1000.0
+    monkeypatch.setattr(module, "lease_clock", lambda: now, raising=False)
+    server = FakeServer()
+    clock = server.clock()
+    await clock.estimate_now_ms()
+    now += module.ASK_EVERY_S + 3600
+    await clock.estimate_now_ms()
+    assert server.asked == 2

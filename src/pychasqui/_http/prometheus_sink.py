@@ -41,7 +41,6 @@ class PrometheusSink(MetricsSink):
     def __init__(self, queue_name: str) -> None:
         self._common = {"queue": queue_name}
         self._name = JobNameLabels()
-        self._epoch_s = time.time() - monotonic()
         self._leads: set[str] = set()
         self._completed = Metric("chasquimq_jobs_completed_total", "counter", "Runs whose handler returned.", "name")
         self._failed = Metric("chasquimq_jobs_failed_total", "counter", "Runs whose handler raised.", "name", "kind")
@@ -92,18 +91,14 @@ class PrometheusSink(MetricsSink):
                 durations[job.name].append(job.ended_at - job.started_at)
             for name, own in durations.items():
                 self._count_done_jobs(name, own)
+        epoch_s = time.time() - monotonic()  # each time: the clock may be set, and the machine may sleep
         for job in jobs[::JOBS_PER_SAMPLE]:
-            self._waits.buckets_for(self._name(job.name)).observe(self._waited_in_queue_s(job))
+            self._waits.buckets_for(self._name(job.name)).observe(_waited_in_queue_s(job, epoch_s))
 
     def _count_done_jobs(self, name: str, durations: list[float]) -> None:
         name = self._name(name)
         self._completed.add(name, by=len(durations))
         self._durations.buckets_for(name).observe_all(durations)
-
-    def _waited_in_queue_s(self, job: Delivery) -> float:
-        """Returns how long the job has waited. The entry's id has the server's time, and our clock may be behind it."""
-        ready_ms = int(job.entry_id.partition(b"-")[0] or 0)
-        return max(0.0, job.started_at + self._epoch_s - ready_ms / 1000)
 
     def job_outcome(self, outcome: JobOutcome) -> None:
         name = self._name(outcome.name)
@@ -155,3 +150,9 @@ class PrometheusSink(MetricsSink):
         """Clears the gauges that the leading promoter sets: a former leader would show its last values for ever."""
         for metric in (self._depth, self._lag, self._lag_ms):
             metric.clear()
+
+
+def _waited_in_queue_s(job: Delivery, epoch_s: float) -> float:
+    """Returns how long the job has waited. The entry's id has the server's time, and our clock may be behind it."""
+    ready_ms = int(job.entry_id.partition(b"-")[0] or 0)
+    return max(0.0, job.started_at + epoch_s - ready_ms / 1000)

@@ -45,7 +45,6 @@ class EventWriter(Service):
         self._stores_results = stores_results
         self._started: list[Delivery] = []
         self._is_dropping = False
-        self._epoch_s = time.time() - monotonic()
         shared.drained.listen(self._write_drained_event)
 
     def queue_active_event(self, job: Delivery) -> None:
@@ -61,7 +60,7 @@ class EventWriter(Service):
             others = self._make_events_without_result([job for job in jobs if job.result is None])
             jobs = [job for job in jobs if job.result is not None]
         completed: list[CompletedEvent] = []
-        epoch_s = self._epoch_s
+        epoch_s = _measure_epoch_s()
         for job in jobs:
             started_at, ended_at = job.started_at, job.ended_at
             started = "" if job.has_active_event else int((started_at + epoch_s) * 1000)
@@ -74,12 +73,13 @@ class EventWriter(Service):
     def _make_events_without_result(self, jobs: list[Delivery]) -> list[Event]:
         """Returns the events of jobs whose result cannot be stored; they carry the reason, for callers that wait."""
         events: list[Event] = []
+        epoch_s = _measure_epoch_s()
         for job in jobs:
             if not job.has_active_event:
-                events.append(self._make_active_event(job))
+                events.append(_make_active_event(job, epoch_s))
             job.has_active_event = True
             duration_us = int((job.ended_at - job.started_at) * 1_000_000)
-            at_ms, why = int((job.ended_at + self._epoch_s) * 1000), job.why_not_stored
+            at_ms, why = int((job.ended_at + epoch_s) * 1000), job.why_not_stored
             events.append(
                 make_completed_without_result_event(job.id, job.name, job.attempt + 1, duration_us, why, at_ms)
             )
@@ -125,11 +125,8 @@ class EventWriter(Service):
         for job in jobs:
             job.has_active_event = True
         if jobs:
-            self._write([self._make_active_event(job) for job in jobs])
-
-    def _make_active_event(self, job: Delivery) -> Event:
-        at_ms = int((job.started_at + self._epoch_s) * 1000)
-        return make_active_event(job.id, job.name, job.attempt + 1, at_ms)
+            epoch_s = _measure_epoch_s()
+            self._write([_make_active_event(job, epoch_s) for job in jobs])
 
     def _count_if_dropped(self, count: int, trouble: RedisTrouble | None) -> None:
         if trouble is not None:
@@ -143,3 +140,12 @@ class EventWriter(Service):
         if not self._is_dropping:
             self._is_dropping = True
             log.warning("events are dropped; jobs go on: %s", why)
+
+
+def _measure_epoch_s() -> float:
+    """Returns what makes a time of monotonic() one of the clock: a sleep of the machine changes it."""
+    return time.time() - monotonic()
+
+
+def _make_active_event(job: Delivery, epoch_s: float) -> Event:
+    return make_active_event(job.id, job.name, job.attempt + 1, int((job.started_at + epoch_s) * 1000))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from time import monotonic
 
+from .._core.clock import lease_clock
 from .._redis.broker import Broker
 from ..errors import RedisTrouble
 
@@ -18,25 +18,25 @@ class ServerClock:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self._offset_ms: float | None = None  # of the server's clock against monotonic()
+        self._offset_ms: float | None = None  # of the server's clock against lease_clock(), which a sleep does not stop
         self._ask_at = 0.0
         self._asking = asyncio.Lock()
 
     async def estimate_now_ms(self) -> float:
         """The server's time; this machine's as long as the server has never answered."""
-        if monotonic() >= self._ask_at:
+        if lease_clock() >= self._ask_at:
             async with self._asking:
-                if monotonic() >= self._ask_at:
+                if lease_clock() >= self._ask_at:
                     await self._measure_clock_offset()
-        return time.time() * 1000 if self._offset_ms is None else self._offset_ms + monotonic() * 1000
+        return time.time() * 1000 if self._offset_ms is None else self._offset_ms + lease_clock() * 1000
 
     async def _measure_clock_offset(self) -> None:
-        asked_at = monotonic()
+        asked_at = lease_clock()
         try:
             server_ms = await self._broker.read_server_time_ms()
         except RedisTrouble:
-            self._ask_at = monotonic() + ASK_AGAIN_S
+            self._ask_at = lease_clock() + ASK_AGAIN_S
             return
-        now = monotonic()
+        now = lease_clock()
         self._offset_ms = server_ms - (asked_at + now) * 500
         self._ask_at = now + ASK_EVERY_S
