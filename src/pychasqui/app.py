@@ -290,7 +290,8 @@ class App:
 
         `async with app.worker():` beside other things, or `await app.worker().run(handle_signals=True)`.
         """
-        check_is_list_of_names("queues", queues)
+        if queues is not None:
+            check_is_list_of_names("queues", queues)
         names = None if queues is None else [checks.check_queue_name(name) for name in queues]
         if names == []:
             raise InvalidArgument("queues is empty: name the queues, or leave it out for all that the app knows")

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from time import monotonic
 from typing import Any
 
-from ._core.checks import check_int
+from ._core.checks import check_int, check_is_iterable, check_text
 from ._core.limits import MAX_U64
 from ._redis.dlq import DlqBroker
 from ._redis.replies import Entry
@@ -58,6 +58,7 @@ class Filter:
         )
 
 
+_CONDITIONS_OF_TEXT = ("job_id", "name", "reason", "error_type", "up_to")
 _CONDITIONS = ", ".join(Filter.__dataclass_fields__)
 
 
@@ -72,6 +73,8 @@ class DeadLetters:
     async def search(self, *, after: str = "", **which: Any) -> AsyncIterator[DeadJob]:
         """Yields the dead letters that match, oldest first; starts after the letter with the id `after`."""
         chosen = _read_filter(which)
+        if after and _parse_letter_id(after) == (MAX_U64, MAX_U64):
+            return  # nothing is behind it, and Redis refuses to look
         async for entry in (
             self._read_entries_by_id(chosen, chosen.ids)
             if chosen.ids is not None
@@ -145,6 +148,8 @@ class DeadLetters:
         Each letter is replayed once, even if several processes replay at the same time. Letters that cannot be decoded
         stay.
         """
+        if rate is not None and not isinstance(rate, int | float):
+            raise InvalidType(f"rate must be a number of jobs a second, not {type(rate).__name__}")
         if rate is not None and (isinstance(rate, bool) or not 0 < rate < float("inf")):
             raise InvalidArgument(f"rate is {rate!r}, must be a finite number above 0")
         moved, size, began = 0, 0, monotonic()
@@ -192,7 +197,8 @@ class DeadLetters:
 
         They get new ids, and so the time of their restoring as the time of their death. A second call adds them twice.
         """
-        written = [encode_letter_as_read(letter) for letter in letters]
+        check_is_iterable("letters", letters, "of DeadJob, as page() returns them")
+        written = [encode_letter_as_read(_check_letter(letter)) for letter in letters]
         for first in range(0, len(written), PAGE):
             await self._broker().add(written[first : first + PAGE])
         return len(written)
@@ -235,6 +241,12 @@ class DeadLetters:
         return moved
 
 
+def _check_letter(letter: Any) -> DeadJob:
+    if not isinstance(letter, DeadJob):
+        raise InvalidType(f"restore() takes DeadJobs, as page() returns them, not {type(letter).__name__}")
+    return letter
+
+
 def read_letter(raw_fields: list[bytes]) -> DeadJob:
     """Reads a letter from its fields, for restore(); it has no id yet."""
     return read_dead_letter([b"0-0", raw_fields])
@@ -248,6 +260,9 @@ def _read_filter(which: dict[str, Any]) -> Filter:
     ids = which.pop("ids", None)
     if ids is not None and (isinstance(ids, str) or not isinstance(ids, Collection)):
         raise InvalidType(f"ids must be a collection of dead letter ids, not {ids!r}"[:300])
+    texts = {name: value for name, value in which.items() if name in _CONDITIONS_OF_TEXT}
+    for name, value in (*texts.items(), *(("an id in ids", one) for one in ids or ())):
+        check_text(name, value)
     try:
         return Filter(ids=None if ids is None else frozenset(ids), **which)
     except TypeError:
@@ -275,7 +290,7 @@ def _to_epoch_ms(moment: datetime) -> int:
 
 
 def _parse_letter_id(dlq_id: str) -> tuple[int, int]:
-    ms, _, sequence = dlq_id.partition("-")
+    ms, _, sequence = check_text("the id of a dead letter", dlq_id).partition("-")
     order = read_int(ms, 0, MAX_U64), read_int(sequence or "0", 0, MAX_U64)
     if order[0] is None or order[1] is None:
         raise InvalidArgument(f"{dlq_id[:100]!r} is not the id of a dead letter")

@@ -177,6 +177,7 @@ class Queue(OfficialNames, CancelAndReschedule, PauseAndPurge):
         """
         sender = self._get_or_open_loop_session().sender
         checks.check_int("wait_replicas", wait_replicas, 0)
+        checks.check_is_iterable("jobs", jobs, "of mappings with add()'s arguments")
         given = list(jobs)  # the caller's list may change while several batches are sent
         return await sender.send_bulk(self._encoder.encode_all(given), given, wait_replicas)
 

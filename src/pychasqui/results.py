@@ -278,12 +278,7 @@ class Results:
         elif end.is_stored:
             self._fail_waits(job_id, partial(ResultExpired, f"the result of job {job_id[:100]!r} has expired"))
         elif end.is_stored is False:
-            trouble = (
-                f"its result could not be stored: {end.why_not_stored:.300}"
-                if end.why_not_stored
-                else "its worker stores no results: set store_results=True, or annotate the task with what it returns"
-            )
-            self._fail_waits(job_id, partial(ResultNotStored, f"job {job_id[:100]!r} is done; {trouble}"))
+            self._fail_waits(job_id, partial(make_not_stored_error, job_id, end.why_not_stored))
         elif monotonic() - self._doubted.setdefault(job_id, monotonic()) < OFFICIAL_RESULT_DELAY_S:
             # An official worker emits the event before it stores the result, if it stores any; the event does not say.
             asyncio.get_running_loop().call_later(DOUBT_S, self._request_lookup_if_awaited, job_id)
@@ -329,6 +324,13 @@ def _remember_last_and_drop_oldest(events: OrderedDict[str, Remembered], job_id:
     events.move_to_end(job_id)
     if len(events) > MAX_REMEMBERED_JOBS:
         events.popitem(last=False)
+
+
+def make_not_stored_error(job_id: str, why: str) -> ResultNotStored:
+    trouble = "its worker stores no results: set store_results=True, or annotate the task with what it returns"
+    if why:
+        trouble = f"its result could not be stored: {why:.300}"
+    return ResultNotStored(f"job {job_id[:100]!r} is done; {trouble}")
 
 
 def decode_results(raw_results: Iterable[bytes | None]) -> list[Any]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack
 
 import msgspec
 
+from ._core.checks import check_is_iterable
 from ._tasks.current import current_job as current_job
 from ._tasks.definition import TaskDefinition, Upgrade, make_add_options_for_call
 from ._tasks.foreign_option_names import METHODS, SENDING
@@ -182,17 +183,28 @@ class Task(TaskSender[P, R_co]):
 
     def bind_data(self, data: Mapping[str, Any] | None) -> BoundTask[R_co]:
         """What bind() returns, made of the data of a job: arguments by name, as they travel. Raises InvalidArgument."""
+        if isinstance(data, Mapping):  # a name that was mistyped says more than the parameter that is missing for it
+            self._refuse_unknown_parameters(data)
         try:
             self._definition.signature.read(data)
         except DataMismatchError as error:
             raise InvalidArgument(f"task {self.name!r}: {error}") from None
-        given, known = dict(data or {}), self._definition.signature.names
-        if unknown := given.keys() - known:
-            listed = ", ".join(sorted(known)) or "none"
-            name = printable(str(min(map(str, unknown))))
-            raise InvalidArgument(f"task {self.name!r} has no parameter {name!r}; its parameters are: {listed}")
+        given = dict(data or {})
         options = self._make_options_with_id_if_unique((), given) if self._options else self._options
         return BoundTask(self.name, self.queue_name, given, options, self._definition)
+
+    def _refuse_unknown_parameters(self, given: Mapping[str, Any]) -> None:
+        known = self._definition.signature.names
+        if unknown := given.keys() - known:
+            from difflib import get_close_matches  # here, so that a process that only adds does not wait for the import
+
+            name = str(min(map(str, unknown)))
+            close = get_close_matches(name[:200], known, n=1)
+            hint = f"did you mean {close[0]!r}? Its" if close else "its"
+            listed = ", ".join(sorted(known)) or "none"
+            raise InvalidArgument(
+                f"task {self.name!r} has no parameter {printable(name)!r}; {hint} parameters are: {listed}"
+            )
 
     def upgrade(self, function: U) -> U:
         """Makes this function mend the data of older jobs: it gets data that does not fit, and returns data that does.
@@ -227,6 +239,7 @@ class FunctionTask(Task[P, R_co]):
 
 async def enqueue_bulks(calls: Iterable[BoundTask[R]], queues: LoopQueues) -> list[JobHandle[R]]:
     """See App.enqueue_all()."""
+    check_is_iterable("calls", calls, "of what task.bind(...) returns")
     given = calls if isinstance(calls, list) else list(calls)
     by_queue: defaultdict[str, list[BoundTask[R]]] = defaultdict(list)
     for call in given:

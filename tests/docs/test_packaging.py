@@ -149,7 +149,7 @@ def test_no_module_imports_a_library_that_is_not_declared() -> None:
         "uvloop",
         "watchfiles",
     }
-    allowed |= {"pydantic", "typing_extensions"}  # imported only if the program has imported pydantic
+    allowed |= {"pydantic", "pydantic_core", "typing_extensions"}  # imported only if the program has imported pydantic
     allowed |= {"asgiref", "django"}  # by the backend that Django loads
     allowed |= {"sentry_sdk"}  # by the integration of that name
     allowed |= {"pytest"}  # by the plugin that pytest loads

@@ -203,6 +203,11 @@ class TestCredentials:
         assert monotonic() - start < 4
         assert SECRET not in printable
 
+    async def test_a_name_without_a_password_is_that_of_a_user_who_needs_none(self, guarded: RedisServer) -> None:
+        guarded.execute("ACL", "SETUSER", "open", "on", "nopass", "~*", "&*", "+@all")
+        async with connected(f"redis://open@127.0.0.1:{guarded.port}") as connection:
+            assert await connection.call("ACL", "WHOAMI") == b"open"
+
     async def test_a_missing_password_is_asked_for_with_the_ways_to_give_it(self, locked: RedisServer) -> None:
         async with connected(locked.tcp_url) as connection:
             with pytest.raises(AuthenticationFailed, match=r"redis://:PASSWORD@host .*credential_provider"):

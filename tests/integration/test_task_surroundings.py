@@ -159,7 +159,7 @@ class TestSurroundings:
             charge.bind(17, session=[])
         assert charge.bind(17).data == {"order": 17}
 
-    async def test_wrong_declarations_are_refused(self) -> None:
+    async def test_wrong_declarations_are_refused_without_a_server(self) -> None:
         app = App("redis://no-server.invalid")
 
         def needs_more(value: int) -> int:

@@ -14,9 +14,10 @@ from pychasqui._redis import command_replies, replies
 from pychasqui._redis.broker import Broker
 from pychasqui._redis.connection import Connection
 from pychasqui._redis.dlq import DlqBroker
+from pychasqui._redis.entry_pages import FIRST_PAGE
 from pychasqui._redis.events import EventsBroker
 from pychasqui._redis.inspector import InspectorBroker
-from pychasqui._redis.job_finder import FIRST_PAGE, JobFinderBroker, find_entry_in_pages
+from pychasqui._redis.job_finder import JobFinderBroker, find_entry_in_pages
 from pychasqui._redis.keys import Keys
 from pychasqui._redis.repeatables import RepeatablesBroker
 from pychasqui._redis.replies import read_entries_of_one_stream
@@ -138,7 +139,8 @@ ASKS: dict[str, Callable[[Broker], Any]] = {
     "claim_name": lambda broker: broker.try_to_claim_name("g", "c", "token", 1000),
     "regroup": lambda broker: broker.report_held_to_rebuild_group("g", "c", 1000, HELD),
     "release": lambda broker: broker.release_entries("g", "c", HELD, 1),
-    "leave": lambda broker: broker.leave_group("g", "c"),
+    "leave": lambda broker: broker.leave_group("g", "c", 1.0),
+    "lease": lambda broker: broker.read_lease("g", "c"),
     "is_paused": lambda broker: broker.is_paused(),
     "read_queue_flags": lambda broker: broker.read_queue_flags(),
     "read_cancellations": lambda broker: broker.read_cancellations_and_remove_outdated(),

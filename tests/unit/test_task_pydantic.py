@@ -150,3 +150,100 @@ def test_pydantic_is_not_imported_unless_it_is_there_already() -> None:
         "f.bind(1)\nassert not [name for name in sys.modules if name.startswith('pydantic')]"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+class Computed(pydantic.BaseModel):  # type: ignore[name-defined,misc]
+    model_config = pydantic.ConfigDict(extra="forbid")
+    amount: int
+
+    @pydantic.computed_field  # type: ignore[prop-decorator,untyped-decorator]
+    @property
+    def double(self) -> int:
+        return 2 * self.amount
+
+
+class WithJson(pydantic.BaseModel):  # type: ignore[name-defined,misc]
+    raw: pydantic.Json[list[int]]  # type: ignore[name-defined]
+
+
+class Strict(pydantic.BaseModel):  # type: ignore[name-defined,misc]
+    model_config = pydantic.ConfigDict(strict=True)
+    key: UUID
+    at: datetime
+    price: Decimal
+    tags: set[int]
+    ratio: float = float("inf")
+
+
+STRICT = Strict(key=uuid4(), at=datetime(2026, 1, 1, tzinfo=UTC), price=Decimal("1.50"), tags={1})
+
+
+def take_computed(value: Computed) -> None: ...
+def take_json(value: WithJson) -> None: ...
+def take_strict(value: Strict) -> None: ...
+def take_counts(value: dict[str, int], line: Line | None = None) -> None: ...
+
+
+def test_models_with_computed_json_and_strict_fields_survive_the_trip() -> None:
+    assert trip(take_computed, Computed(amount=2)).kwargs == {"value": Computed(amount=2)}
+    assert trip(take_json, WithJson(raw="[1]")).kwargs == {"value": WithJson(raw="[1]")}
+    assert trip(take_strict, STRICT).kwargs == {"value": STRICT}
+
+
+def test_a_strict_model_refuses_what_json_would_refuse() -> None:
+    data = {**STRICT.model_dump(mode="json"), "ratio": "1.5"}
+    with pytest.raises(InvalidArgument, match=r"^take_strict: value\.ratio: Input should be a valid number$"):
+        signature(take_strict).pack_arguments((data,), {})
+
+
+def test_a_number_is_no_key_where_text_is_asked_for() -> None:
+    with pytest.raises(InvalidArgument, match="take_counts: value"):
+        signature(take_counts).pack_arguments(({5: 1},), {})
+
+
+class StrictWithBytes(Strict):
+    raw: bytes = b"\xff"
+
+
+def take_strict_with_bytes(value: StrictWithBytes) -> None: ...
+
+
+def test_a_strict_model_with_bytes_is_refused_with_the_remedy() -> None:
+    with pytest.raises(InvalidArgument, match=r"value\.key: .*; beside bytes, .*Field\(strict=False\)$"):
+        signature(take_strict_with_bytes).pack_arguments((StrictWithBytes(**STRICT.model_dump()),), {})
+
+
+class Picky(pydantic.BaseModel):  # type: ignore[name-defined,misc]
+    number: int
+
+    @pydantic.field_validator("number")  # type: ignore[untyped-decorator]
+    @classmethod
+    def look_up(cls, number: int) -> int:
+        if number == 7:
+            raise KeyError("secret")
+        if number == 8:
+            raise ConnectionError("later")
+        return number
+
+
+def take_picky(other: int, value: Picky) -> None: ...
+
+
+def test_a_validator_that_raises_anything_is_named_without_its_text() -> None:
+    own, data = signature(take_picky), {"other": 1, "value": {"number": 7}}
+    with pytest.raises(InvalidArgument, match=r"^take_picky: value: .* raised KeyError: raise ValueError") as sent:
+        own.pack_arguments((), data)
+    with pytest.raises(DataMismatchError, match=r"^\$\.value: .* raised KeyError") as run:
+        own.read(data)
+    assert "secret" not in f"{sent.value} {run.value}"
+    with pytest.raises(ConnectionError):
+        own.read({"other": 1, "value": {"number": 8}})
+
+
+def test_a_model_that_cannot_be_dumped_is_named_without_the_text_of_its_error() -> None:
+    class Undumpable(Picky):
+        def model_dump(self, **_: Any) -> Any:
+            raise KeyError("secret")
+
+    with pytest.raises(InvalidArgument, match=r"^take_picky: value: raised KeyError when encoded$"):
+        signature(take_picky).pack_arguments((1, Undumpable(number=1)), {})

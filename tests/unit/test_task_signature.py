@@ -347,3 +347,32 @@ def test_any_value_of_a_supported_type_survives_the_trip(annotation: Any) -> Non
         assert trip(taking, value).args[0] == value
 
     travel()
+
+
+class Picky(msgspec.Struct):
+    number: int
+
+    def __post_init__(self) -> None:
+        if self.number == 7:
+            raise KeyError("secret")
+
+
+def test_a_class_that_raises_anything_is_named_without_its_text() -> None:
+    def take(other: int, value: Picky) -> None: ...
+    def take_by_name(*, value: Picky) -> None: ...
+
+    data = {"other": 1, "value": {"number": 7}}
+    for own in (signature(take), signature(take_by_name)):
+        with pytest.raises(DataMismatchError, match=r"^\$\.value: .* raised KeyError: raise ValueError") as run:
+            own.read(data)
+        assert "secret" not in str(run.value)
+    picky = Picky(1)
+    picky.number = 7
+    with pytest.raises(InvalidArgument, match=r"^take: value: .* raised KeyError") as sent:
+        signature(take).pack_arguments((1, picky), {})
+    assert "secret" not in str(sent.value)
+
+
+def test_a_function_without_a_signature_is_refused_with_the_remedy() -> None:
+    with pytest.raises(InvalidArgument, match="task 'max' does not show its parameters: call it in a function of your"):
+        read_parameters("max", max, lambda default: False)

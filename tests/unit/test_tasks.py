@@ -75,7 +75,10 @@ class TestCalls:
             ({"day": 5}, r"task 'report': \$\.day"),
             (None, "missing"),
             ([1], "task 'report'"),
-            ({"day": "2026-01-31", "page": 2}, "has no parameter 'page'; its parameters are: day, pages"),
+            (
+                {"day": "2026-01-31", "page": 2},
+                r"has no parameter 'page'; did you mean 'pages'\? Its parameters are",
+            ),
         ):
             with pytest.raises(InvalidArgument, match=problem):
                 report.bind_data(data)  # type: ignore[arg-type]

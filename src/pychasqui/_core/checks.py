@@ -92,6 +92,11 @@ def check_int(field: str, value: Any, low: int, high: int | None = None, *, defa
     return value
 
 
+def check_is_iterable(field: str, value: Any, of_what: str) -> None:
+    if not isinstance(value, Iterable):
+        raise InvalidType(f"{field} must be a list {of_what}, not {type(value).__name__}")
+
+
 def check_bool(field: str, value: Any) -> bool:
     """Checks that the value is True or False; 0 and 1 are refused."""
     if not isinstance(value, bool):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, TypedDict
 
-from .._core.checks import check_queue_name, check_text
+from .._core.checks import check_is_iterable, check_queue_name, check_text
 from .._core.retry_options import RetryPolicy
 from .._redis.credentials import CredentialProvider
 from ..errors import InvalidArgument, InvalidType
@@ -83,6 +83,7 @@ def check_is_list_of_names(option: str, names: Any) -> None:
     """Refuses a single name, whose letters would be taken for names."""
     if isinstance(names, str):
         raise InvalidType(f"{option} must be a list of names, not a str: write [{names[:100]!r}]")
+    check_is_iterable(option, names, "of names")
 
 
 def check_app_name(name: Any) -> str:

@@ -16,7 +16,7 @@ from ..settings import find_setting
 from ..worker import Worker
 from .app_options import AppQueueOptions, worker_options
 from .definition import TaskDefinition
-from .dispatch import Dispatcher
+from .dispatch import Dispatcher, check_dependencies
 from .lifespan import AppRuntime, Lifespan, Middleware, open_app_runtime
 from .schedules import Schedule, reconcile_schedules
 from .thread_calls import ThreadCalls
@@ -65,6 +65,7 @@ class CrewPlan:
         if not parts.definitions:
             raise InvalidArgument("the app has no tasks: name the modules that have them in App(modules=[...])")
         names = self._choose_queue_names(parts)
+        check_dependencies(parts.definitions, parts.lifespan)  # before Redis is waited for
         for schedule in parts.schedules:
             schedule.make_data()  # raises here, and not in the background
             if schedule.definition.queue in names:

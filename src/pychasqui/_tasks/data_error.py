@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import msgspec
 
+from .._core.user_objects import class_name_of
+from ..errors import RetryLater, Snooze, printable
 from .wire_values import SpecialTypeError
 
 _AT = re.compile(r"^(.*) - at `(?:key` in `)?(.*)`$", re.DOTALL)
@@ -27,6 +30,24 @@ class DataMismatch(NamedTuple):
     def describe_for_caller(self) -> str:
         """The same for the caller of enqueue(): the path begins with the parameter."""
         return f"{self.path.removeprefix('$.')}: {self.problem}"[:MAX_PROBLEM_CHARS]
+
+
+# Errors that say nothing about the data, and that leave a run its retries.
+UNRELATED_ERRORS = (OSError, MemoryError, RetryLater, Snooze)
+
+
+def describe_error_of_class(error: Exception, data: Any, read_parameter: Callable[[str, Any], object]) -> DataMismatch:
+    """Names the parameter whose own class raised an error of another kind than it should; shows no text of it."""
+    problem = (
+        f"a validator or __post_init__ raised {class_name_of(error)[:100]}: raise ValueError for data that does not fit"
+    )
+    for name, value in data.items() if isinstance(data, dict) else ():
+        try:
+            read_parameter(name, value)
+        except Exception as raised:  # noqa: BLE001  the class is the user's
+            if type(raised) is type(error):
+                return DataMismatch(f"$.{printable(str(name), 100)}", problem)
+    return DataMismatch("$", problem)
 
 
 def read_msgspec_error(error: msgspec.ValidationError) -> DataMismatch:

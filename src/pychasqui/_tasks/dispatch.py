@@ -18,12 +18,13 @@ from .current import running_job
 from .definition import TaskDefinition
 from .injection import (
     InjectionPlan,
+    Provider,
     SingleGeneratorPlan,
     close_dependencies,
     make_yields_nothing_error,
     make_yields_twice_error,
 )
-from .lifespan import AppRuntime, Middleware
+from .lifespan import AppRuntime, Lifespan, Middleware
 from .pydantic_types import DataMismatchError
 from .results import pack_result_if_possible
 from .unfinished_results import drop_awaitable, is_awaitable_result
@@ -92,10 +93,20 @@ class Dispatcher:
         return run
 
 
+def check_dependencies(definitions: Iterable[TaskDefinition], lifespan: Lifespan | None) -> None:
+    """Raises InvalidArgument if a task depends on what cannot be provided."""
+    for definition in definitions:
+        _plan_injection(definition, {} if lifespan is None else {lifespan: None})
+
+
+def _plan_injection(definition: TaskDefinition, constants: Mapping[Provider, Any]) -> InjectionPlan:
+    return InjectionPlan(f"task {definition.name!r}", definition.function, constants)
+
+
 def _make_runner(
     definition: TaskDefinition, thread_calls: RunsFunctions, runtime: AppRuntime, stores_results: bool
 ) -> RunTask:
-    plan = InjectionPlan(f"task {definition.name!r}", definition.function, runtime.constants)
+    plan = _plan_injection(definition, runtime.constants)
     if plan.is_constant:
         run = _make_runner_without_dependencies(definition, thread_calls, plan.constants)
     elif plan.single_generator is not None and definition.is_async and definition.signature.read_values is not None:
@@ -129,7 +140,7 @@ def _plan_direct_call_if_possible(
         return None
     if runtime.middlewares or definition.give_up_on or (stores_results and definition.may_have_result):
         return None
-    plan = InjectionPlan(f"task {definition.name!r}", definition.function, runtime.constants)
+    plan = _plan_injection(definition, runtime.constants)
     if not plan.is_constant:
         return None
     function, constants = definition.function, plan.constants

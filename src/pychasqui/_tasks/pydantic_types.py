@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..errors import InvalidArgument
-from .data_error import DataMismatch, read_pydantic_error
+from .data_error import UNRELATED_ERRORS, DataMismatch, describe_error_of_class, read_pydantic_error
 
 _MODULES = ("pydantic", "pydantic_core", "annotated_types")
 
@@ -85,6 +85,7 @@ class PydanticReader:
     """read() returns the data as the annotated types, of those parameters that are there."""
 
     def __init__(self, annotations: Mapping[str, Any], required: frozenset[str], field_names: frozenset[str]) -> None:
+        self._annotations = annotations
         self._field_names = field_names
         self._adapter = _make_type_adapter(annotations, required)
 
@@ -95,8 +96,45 @@ class PydanticReader:
         try:
             found: dict[str, Any] = self._adapter.validate_python(data)
         except ValidationError as error:
+            if not _is_json(data):
+                raise DataMismatchError(self._describe_and_name_remedy(data, error)) from None
+            return self._read_as_json(data)
+        except UNRELATED_ERRORS:
+            raise
+        except Exception as error:  # noqa: BLE001  a validator may raise anything
+            raise DataMismatchError(describe_error_of_class(error, data, self._read_parameter)) from None
+        return found
+
+    def _read_parameter(self, name: str, value: Any) -> None:
+        if name in self._annotations:
+            _make_type_adapter({name: self._annotations[name]}, frozenset()).validate_python({name: value})
+
+    def _describe_and_name_remedy(self, data: Any, error: Any) -> DataMismatch:
+        misfit = read_pydantic_error(error, self._field_names)
+        try:
+            self._adapter.validate_python(data, strict=False)
+        except Exception:  # noqa: BLE001  that it is strict is not what is wrong
+            return misfit
+        remedy = "beside bytes, or keys that are not text, a strict field must be one of Field(strict=False)"
+        return misfit._replace(problem=f"{misfit.problem}; {remedy}")
+
+    def _read_as_json(self, data: Any) -> dict[str, Any]:
+        """A strict model takes the text of a UUID and the list of a set only from JSON, and other data from neither."""
+        from pydantic import ValidationError
+        from pydantic_core import to_json
+
+        try:
+            found: dict[str, Any] = self._adapter.validate_json(to_json(data, inf_nan_mode="constants"))
+        except ValidationError as error:
             raise DataMismatchError(read_pydantic_error(error, self._field_names)) from None
         return found
+
+
+def _is_json(data: Any) -> bool:
+    """Whether JSON would hold the same: it has no bytes, and its keys are text."""
+    if isinstance(data, dict):
+        return all(isinstance(key, str) for key in data) and all(map(_is_json, data.values()))
+    return all(map(_is_json, data)) if isinstance(data, list) else isinstance(data, str | int | float | None)
 
 
 class DataMismatchError(Exception):

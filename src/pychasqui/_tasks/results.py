@@ -19,7 +19,7 @@ def pack_result_if_possible(result: Any) -> Any:
         return result
     try:
         return to_wire_values(result)
-    except (TypeError, ValueError, RecursionError):
+    except BaseException:  # noqa: BLE001  the result is the user's object, which may raise anything
         return result
 
 

@@ -17,11 +17,11 @@ import msgspec
 
 from ..depends import Injected
 from ..errors import InvalidArgument, printable
-from .data_error import DataMismatch, read_msgspec_error
+from .data_error import UNRELATED_ERRORS, DataMismatch, describe_error_of_class, read_msgspec_error
 from .pydantic_types import AnnotationSurvey, DataMismatchError, PydanticReader
 from .unencodable_data import find_unencodable_value
 from .unique_ids import to_sorted_wire_values
-from .wire_values import SCALARS, explain_unsupported_type_if_any, make_struct_reader, to_wire_values
+from .wire_values import SCALARS, convert_to_type, explain_unsupported_type_if_any, make_struct_reader, to_wire_values
 
 _IMMUTABLE = SCALARS | {tuple, frozenset}
 
@@ -44,14 +44,19 @@ class Parameters(NamedTuple):
 
 def read_parameters(task_name: str, function: Callable[..., Any], is_injected: Callable[[Any], bool]) -> Parameters:
     """Refuses *args and **kwargs, which have no names or types to check by."""
-    found = inspect.signature(function).parameters.values()
+    try:
+        found = inspect.signature(function).parameters.values()
+    except ValueError:  # many functions of C have none
+        raise InvalidArgument(
+            f"task {task_name!r} does not show its parameters: call it in a function of your own, and make that a task"
+        ) from None
     for one in found:
         if one.kind in (one.VAR_POSITIONAL, one.VAR_KEYWORD):
             raise InvalidArgument(
                 f"task {task_name!r} takes {_star_prefix(one)}{one.name}, which cannot be checked: "
                 "name each parameter, or take a list or a dict"
             )
-    if "self" in inspect.signature(function).parameters:
+    if any(one.name == "self" for one in found):
         raise InvalidArgument(
             f"task {task_name!r} takes self, which a worker cannot give it: current_job() is the running job; "
             "a method cannot be a task"
@@ -126,7 +131,7 @@ class Signature:
             self.read = self._read_in_order if parameters.are_positional else self._read_by_name
             self._check = self._convert
             if parameters.are_positional:
-                self.read_values = _make_value_reader(self._convert)
+                self.read_values = self._make_value_reader()
 
     # Sending --------------------------------------------------------------------------------------------------------
 
@@ -142,16 +147,18 @@ class Signature:
                 break
         try:
             self._check(data)
-        except (DataMismatchError, msgspec.ValidationError) as error:
-            raise self._make_invalid_argument_error(error) from None
+        except UNRELATED_ERRORS:
+            raise
+        except Exception as error:  # noqa: BLE001  classes of the user may raise anything
+            raise self._make_invalid_argument_error(error, data) from None
         return data
 
     def name_arguments(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments of a call that pack_arguments() accepts, by name and as they are given."""
         return {**dict(zip(self._positional, args, strict=False)), **kwargs}
 
-    def _make_invalid_argument_error(self, error: DataMismatchError | msgspec.ValidationError) -> InvalidArgument:
-        misfit = error.misfit if isinstance(error, DataMismatchError) else read_msgspec_error(error)
+    def _make_invalid_argument_error(self, error: Exception, data: Any) -> InvalidArgument:
+        misfit = error.misfit if isinstance(error, DataMismatchError) else self._describe_error_of_msgspec(error, data)
         return InvalidArgument(f"{self._task_name}: {misfit.describe_for_caller()}")
 
     def pack_arguments_by_name(self, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -163,8 +170,10 @@ class Signature:
         data = self._to_wire(dict(given), to_sorted_wire_values)
         try:
             self._check(data)
-        except (DataMismatchError, msgspec.ValidationError) as error:
-            raise self._make_invalid_argument_error(error) from None
+        except UNRELATED_ERRORS:
+            raise
+        except Exception as error:  # noqa: BLE001  classes of the user may raise anything
+            raise self._make_invalid_argument_error(error, data) from None
         self.refuse_unencodable(data)
         return data
 
@@ -193,7 +202,7 @@ class Signature:
     def _to_wire(self, data: dict[str, Any], convert: Callable[[Any], Any] = to_wire_values) -> dict[str, Any]:
         try:
             packed: dict[str, Any] = convert(data)
-        except (TypeError, ValueError, RecursionError):
+        except Exception:
             self.refuse_unencodable(data)
             raise
         return packed
@@ -209,8 +218,18 @@ class Signature:
     def _read_struct(self, data: Any) -> Any:
         try:
             return self._convert({} if data is None else data)
-        except msgspec.ValidationError as error:
-            raise DataMismatchError(read_msgspec_error(error)) from None
+        except UNRELATED_ERRORS:
+            raise
+        except Exception as error:  # noqa: BLE001  classes of the user may raise anything
+            raise DataMismatchError(self._describe_error_of_msgspec(error, data)) from None
+
+    def _describe_error_of_msgspec(self, error: Exception, data: Any) -> DataMismatch:
+        if isinstance(error, msgspec.ValidationError):
+            return read_msgspec_error(error)
+        return describe_error_of_class(error, data, self._read_parameter)
+
+    def _read_parameter(self, name: str, value: Any) -> None:
+        convert_to_type(self.annotations.get(name, Any), value)
 
     def _read_in_order(self, data: Any) -> Arguments:
         return Arguments(_astuple(self._read_struct(data)), {})
@@ -240,6 +259,19 @@ class Signature:
             fields.append((one.name, annotation, *_make_struct_default(one)))
         return msgspec.defstruct("Arguments", fields, kw_only=True)
 
+    def _make_value_reader(self) -> Callable[[Any], tuple[Any, ...]]:
+        convert, describe = self._convert, self._describe_error_of_msgspec
+
+        def read_values(data: Any) -> tuple[Any, ...]:
+            try:
+                return _astuple(convert({} if data is None else data))
+            except UNRELATED_ERRORS:
+                raise
+            except Exception as error:  # noqa: BLE001  classes of the user may raise anything
+                raise DataMismatchError(describe(error, data)) from None
+
+        return read_values
+
     def _call_and_name_task_in_errors(self, function: Callable[[], Any]) -> Any:
         try:
             return function()
@@ -248,16 +280,6 @@ class Signature:
 
 
 _astuple = msgspec.structs.astuple
-
-
-def _make_value_reader(convert: Callable[[Any], Any]) -> Callable[[Any], tuple[Any, ...]]:
-    def read_values(data: Any) -> tuple[Any, ...]:
-        try:
-            return _astuple(convert({} if data is None else data))
-        except msgspec.ValidationError as error:
-            raise DataMismatchError(read_msgspec_error(error)) from None
-
-    return read_values
 
 
 def _make_struct_default(parameter: inspect.Parameter) -> tuple[Any, ...]:

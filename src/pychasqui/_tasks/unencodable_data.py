@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from .._core.user_objects import class_name_of
 from .._wire.msgpack import encode_data
 from .._wire.msgpack_scan import MAX_DEPTH
 from ..errors import UnsupportedData
@@ -66,8 +67,12 @@ def _find_encoding_problem(value: Any) -> str | None:
         return str(error).replace("Encoding objects of type", "objects of type")[:200]
     except RecursionError:
         return _TOO_DEEP
-    except ValueError:
-        return "cannot be encoded"
+    except Exception as error:  # noqa: BLE001  the value is the user's object, which may raise anything
+        return (
+            "cannot be encoded"
+            if isinstance(error, ValueError)
+            else f"raised {class_name_of(error)[:100]} when encoded"
+        )
     return None
 
 

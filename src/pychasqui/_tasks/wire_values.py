@@ -70,7 +70,7 @@ def dump_pydantic_model_if_one(value: Any) -> dict[str, Any] | None:
     kind = type(value)
     if not _is_of_pydantic(kind) or not hasattr(kind, "model_dump"):
         return None
-    fields: dict[str, Any] = value.model_dump(by_alias=True)
+    fields: dict[str, Any] = value.model_dump(by_alias=True, round_trip=True)  # without computed fields
     return fields
 
 

@@ -23,9 +23,9 @@ from .._tasks.dispatch import Dispatcher
 from .._tasks.lifespan import open_app_runtime
 from .._tasks.schedules import Schedule
 from .._tasks.unfinished_results import is_awaitable_result
-from .._wire.msgpack import decode_data, encode_data
+from .._worker.acker import try_encode_result
 from ..app import App
-from ..errors import InvalidType, JobCancelled, JobExpired, RetryLater, Snooze
+from ..errors import InvalidType, JobExpired, RetryLater, Snooze
 from ..job import Job
 from ..tasks import BoundTask, Task
 from .inline_run import InlineRun
@@ -116,7 +116,7 @@ class InlineJobs:
                 return errors
             self._recorder.advance_to(job.due_ms)
             error = await self._run_job_and_return_error(dispatcher, job)
-            if error is not None and not isinstance(error, RetryLater | Snooze):
+            if error is not None and not issubclass(type(error), (RetryLater, Snooze)):
                 errors.append(error)
         raise RuntimeError(f"{MAX_RUNS} jobs have run, and more are due: does a task enqueue itself?")
 
@@ -142,15 +142,14 @@ class InlineJobs:
             return job.error
         run = InlineRun(job, self._timeouts_of(job.queue))
         given = Job(job.id, job.name, job.data, job.attempt, job.created_at_ms, run, job.id, job.name, job.extras)
-        try:
-            job.result = decode_data(encode_data(await run.finish(dispatcher.handle(given))))
-        except JobCancelled:
+        end = await run.finish(dispatcher.handle(given))
+        if end.is_cancelled:
             job.end_as(CANCELLED, None)
             return None
-        except Exception as error:  # noqa: BLE001  a task may raise anything
-            self._retry_or_bury(job, error)
+        if end.error is not None:
+            self._retry_or_bury(job, end.error)
             return job.error
-        job.state = "done"
+        job.end_as_done(*try_encode_result(job.to_delivery(), end.result))
         return None
 
     def _timeouts_of(self, queue: str) -> RunTimeouts:
@@ -159,7 +158,7 @@ class InlineJobs:
         own = {name: one.timeout for one in definitions if one.timeout is not None for name in one.names}
         return check_run_timeouts("timeout", given).overridden_by(check_run_timeouts("timeout", own))
 
-    def _retry_or_bury(self, job: RecordedJob, error: Exception) -> None:
+    def _retry_or_bury(self, job: RecordedJob, error: BaseException) -> None:
         options = self._app.worker_options(job.queue)
         max_attempts = options.get("max_attempts", defaults.MAX_ATTEMPTS)
         policy = options.get("retry") or RetryPolicy()

@@ -6,12 +6,19 @@ import asyncio
 import contextvars
 from collections.abc import Coroutine, Iterator
 from time import monotonic
-from typing import Any
+from typing import Any, NamedTuple
 
 from .._core.run_timeouts import RunTimeouts
 from .._worker.job_stops import JobStops
-from ..errors import JobCancelled
 from .recorder import RecordedJob
+
+
+class RunEnd(NamedTuple):
+    """How a run has ended: by an error, as cancelled, or else with a result."""
+
+    result: Any = None
+    error: BaseException | None = None
+    is_cancelled: bool = False
 
 
 class InlineRun:
@@ -33,10 +40,11 @@ class InlineRun:
         self._job.log.append(line)
         return AlreadyAwaited()
 
-    async def finish(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
-        """Returns what the task returns. Raises its error, JobTimeout or JobCancelled."""
+    async def finish(self, coroutine: Coroutine[Any, Any, Any]) -> RunEnd:
+        """Runs the task to its end, whatever it raises. Raises only if the test itself is cancelled."""
         began = monotonic()
-        task = self._task = asyncio.get_running_loop().create_task(coroutine, context=contextvars.copy_context())
+        ending = _run_and_keep_error(coroutine)  # a SystemExit that a task of the loop raises would end the loop
+        task = self._task = asyncio.get_running_loop().create_task(ending, context=contextvars.copy_context())
         self._job.begin_run(self._cancel)
         try:
             while not task.done():
@@ -47,19 +55,19 @@ class InlineRun:
                     self.stops.add_stop(self._delivery, timeout_s)
                     task.cancel()
                 await asyncio.wait({task}, timeout=None if is_stopped else left_s)
-            return task.result()
-        except BaseException as error:
-            stop = self.stops.pop_stop(self._delivery)
-            if stop is None:
-                task.cancel()  # the test itself is cancelled
-                raise
-            raise (
-                JobCancelled(f"job {self._job.id[:100]!r} was cancelled")
-                if stop.is_for_cancelled_job
-                else (stop.choose_error_for_timed_out_run(error))
-            ) from None
+        except BaseException:
+            task.cancel()
+            raise
         finally:
             self._job.begin_run(None)
+        return self._judge_stopped_run(RunEnd(error=asyncio.CancelledError()) if task.cancelled() else task.result())
+
+    def _judge_stopped_run(self, end: RunEnd) -> RunEnd:
+        if end.error is None or (stop := self.stops.pop_stop(self._delivery)) is None:
+            return end
+        if stop.is_for_cancelled_job:
+            return RunEnd(is_cancelled=True)
+        return RunEnd(error=stop.choose_error_for_timed_out_run(end.error))
 
     def _cancel(self) -> None:
         self.stops.add_stop(self._delivery, None)
@@ -72,3 +80,10 @@ class AlreadyAwaited:
 
     def __await__(self) -> Iterator[None]:
         return iter(())
+
+
+async def _run_and_keep_error(coroutine: Coroutine[Any, Any, Any]) -> RunEnd:
+    try:
+        return RunEnd(await coroutine)
+    except BaseException as error:  # noqa: BLE001  a task may raise anything
+        return RunEnd(error=error)

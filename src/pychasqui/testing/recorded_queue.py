@@ -7,15 +7,18 @@ from typing import Any, NoReturn, Unpack, cast
 
 from .._core import checks
 from .._core.defaults import MAX_PAYLOAD_BYTES
+from .._core.failure import read_failure
 from .._core.options import JobOptions, refuse_unknown_options
 from .._core.outcome import EXPIRED
 from .._producer.config import MAX_DELAY_S
 from .._producer.encoder import Encoder
 from .._redis.replies import NEW, REPLACED
+from .._wire.event import cut_event_text
 from ..cancellation import Cancellation
 from ..errors import JobCancelled, JobExpired, JobFailed, NotSupportedError
 from ..job import Job
 from ..queue import Queue
+from ..results import make_not_stored_error
 from .recorder import JobRecorder, RecordedJob
 
 
@@ -58,6 +61,7 @@ class RecordedQueue(Queue):
     async def add_bulk(self, jobs: Iterable[Mapping[str, Any]], *, wait_replicas: int = 0) -> list[Job]:
         """Keeps many jobs; if one cannot be encoded, none is kept. See Queue.add_bulk()."""
         checks.check_int("wait_replicas", wait_replicas, 0)
+        checks.check_is_iterable("jobs", jobs, "of mappings with add()'s arguments")
         given = list(jobs)
         self._own_encoder.encode_all(given)
         kept = []
@@ -92,12 +96,16 @@ class RecordedQueue(Queue):
         if job.state == "dead":
             if job.reason == EXPIRED:  # it has not run
                 raise JobExpired(job_id, reason=EXPIRED, error_type="", error="", attempts=job.attempt)
-            kind, error, runs = type(job.error).__name__, str(job.error), job.attempt + 1
+            assert job.error is not None
+            last, runs = read_failure(job.error), job.attempt + 1
+            kind, error = last.error_type, cut_event_text(last.text)
             raise JobFailed(job_id, reason=job.reason, error_type=kind, error=error, attempts=runs)
         if job.state == "cancelled":
             raise JobCancelled(f"job {job_id[:100]!r} was cancelled")
         if job.state != "done":
             raise TimeoutError(f"job {job_id[:100]!r} has not run: await jobs.run() runs what is due")
+        if job.why_not_stored:
+            raise make_not_stored_error(job_id, job.why_not_stored)
         return job.result
 
     async def get_job_progress(self, job_id: str) -> int | None:

@@ -44,6 +44,7 @@ class RecordedJob:
     attempt: int = 0
     snoozes: int = 0
     result: Any = None
+    why_not_stored: str = ""  # of a job that is done, and whose result cannot be stored
     error: BaseException | None = None
     reason: str = ""
     progress: int | None = None
@@ -71,6 +72,10 @@ class RecordedJob:
         """The job ends without a result: it is cancelled, or dead for this reason."""
         self.state = reason if reason == CANCELLED else "dead"
         self.reason, self.error = reason, error
+
+    def end_as_done(self, encoded_result: bytes | None, why_not_stored: str) -> None:
+        self.state, self.why_not_stored = "done", why_not_stored
+        self.result = None if encoded_result is None else decode_data(encoded_result)
 
     def begin_run(self, stop: Callable[[], None] | None) -> None:
         """A run of the job begins, which this stops; None: it has ended."""
