@@ -72,7 +72,9 @@ class TestAdding:
         ("arguments", "why"),
         (
             (["{x"], "the data is not JSON"),
-            (["NaN"], "JSON has no NaN"),
+            (["NaN"], "JSON has no NaN: write null"),
+            (["[-Infinity]"], "JSON has no -Infinity: write null"),
+            (['{"a": -1e999}'], "-1e999 is larger than a number can be: write it as a text"),
             (["[" * 100_000], "nested too deeply"),
             (["--delay", "5m", "--at", "2030-01-01"], "contradict each other"),
             (["--at", "tomorrow"], "is not a time"),
@@ -224,6 +226,33 @@ class TestQueueState:
         ]
         assert not await queue.is_paused()
 
+    async def test_an_unknown_queue_is_paused_and_named_with_the_one_that_may_be_meant(
+        self, queue: Queue, chasqui: Finished, redis_url: str
+    ) -> None:
+        await queue.add("n")
+        async with Queue(f"{queue.name}x", redis_url=redis_url) as wrong:
+            for action, said in (("pause", "is paused"), ("pause", "is paused already"), ("resume", "is resumed")):
+                ended = chasqui(action, wrong.name, CHASQUI_REDIS_URL=redis_url)
+                assert (ended.returncode, ended.stdout) == (0, f"queue {wrong.name} {said}\n")
+                assert ended.stderr == (
+                    f"no queue {wrong.name} is known at this Redis; did you mean {queue.name}? "
+                    "chasqui ps lists those that are\n"
+                )
+                assert await wrong.is_paused() == (action == "pause")
+
+    async def test_one_job_is_no_plural(self, queue: Queue, chasqui: Finished, redis_url: str) -> None:
+        added = chasqui("add", queue.name, "n", "-", stdin="1\n", CHASQUI_REDIS_URL=redis_url)
+        paused = chasqui("pause", queue.name, CHASQUI_REDIS_URL=redis_url)
+        chasqui("resume", queue.name, CHASQUI_REDIS_URL=redis_url)
+        passed = chasqui("check", queue.name, "--max-dlq", "0", "--nagios", CHASQUI_REDIS_URL=redis_url)
+        purged = chasqui("purge", queue.name, "--state", "waiting", "--yes", CHASQUI_REDIS_URL=redis_url)
+        assert (added.stdout, paused.stderr) == ("added 1 job\n", "1 job waiting, 0 running\n")
+        assert passed.stdout.startswith("CHASQUI OK - 1 check passed | ")
+        assert (purged.stdout, purged.stderr) == (
+            "removed 1 waiting job\n",
+            f"queue {queue.name} will lose 1 waiting job for good; 0 running jobs will stay\n",
+        )
+
     async def test_a_purge_asks_for_the_name_of_the_queue(self, queue: Queue, tmp_path: Path, redis_url: str) -> None:
         await queue.add_bulk([{"name": "n"}] * 3)
         await queue.add("n", delay_ms=60_000)
@@ -242,7 +271,7 @@ class TestQueueState:
         refused = chasqui(*arguments, CHASQUI_REDIS_URL=redis_url)
         assert (refused.returncode, "--yes" in refused.stderr) == (ExitCode.USAGE, True)
         dry = chasqui(*arguments, "--dry-run", CHASQUI_REDIS_URL=redis_url)
-        assert dry.stdout == "would remove 1 delayed and 0 dead jobs\n"
+        assert dry.stdout == "would remove 1 delayed job and 0 dead jobs\n"
         assert (await queue.counts()).delayed == 1
         ended = chasqui(*arguments, "--yes", "--json", CHASQUI_REDIS_URL=redis_url)
         assert json.loads(ended.stdout)["removed"] == {"delayed": 1, "dead": 0}
@@ -303,7 +332,25 @@ class TestCheck:
     def test_a_name_cannot_change_the_line_for_nagios(self, chasqui: Finished, redis_url: str) -> None:
         arguments = ("check", "a'b|c=1", "--min-workers", "1", "--nagios")
         line = chasqui(*arguments, CHASQUI_REDIS_URL=redis_url).stdout
-        assert line == "CHASQUI CRITICAL - a'b/c=1: workers 0 (at least 1) | 'a_b_c_1 workers'=0;;1:\n"
+        assert line == (
+            "CHASQUI CRITICAL - a'b/c=1: workers 0 (at least 1), no queue a'b/c=1 is known at this Redis; "
+            "chasqui ps lists queues | 'a_b_c_1 workers'=0;;1:\n"
+        )
+
+    async def test_a_queue_that_is_not_known_does_not_pass(
+        self, queue: Queue, chasqui: Finished, redis_url: str
+    ) -> None:
+        await queue.add("n")
+        wrong = f"{queue.name}x"
+        arguments = ("check", queue.name, wrong, "--max-waiting", "5")
+        said = f"no queue {wrong} is known at this Redis; did you mean {queue.name}? chasqui ps lists those that are"
+        ended = chasqui(*arguments, "--json", CHASQUI_REDIS_URL=redis_url)
+        assert (ended.returncode, ended.stderr) == (ExitCode.NOT_FOUND, f"Error: {said}\n")
+        assert [one["state"] for one in json.loads(ended.stdout)["checks"]] == ["ok", "unknown"]
+        nagios = chasqui(*arguments, "--nagios", CHASQUI_REDIS_URL=redis_url)
+        assert (nagios.returncode, nagios.stdout.partition(" | ")[0]) == (3, f"CHASQUI UNKNOWN - {said}")
+        breached = chasqui(*arguments, "--min-workers", "1", CHASQUI_REDIS_URL=redis_url)
+        assert (breached.returncode, breached.stderr) == (ExitCode.BREACHED, f"{said}\n")
 
     async def test_a_paused_queue_is_a_warning_for_nagios(
         self, queue: Queue, chasqui: Finished, redis_url: str
@@ -373,9 +420,10 @@ class TestCheck:
     async def test_a_table_on_a_terminal_fits_80_columns(self, queue: Queue, tmp_path: Path, redis_url: str) -> None:
         arguments = ("check", queue.name, "x" * 70, "--max-waiting", "2M", "--max-lag", "90s")
         code, text = on_terminal(*arguments, folder=tmp_path, CHASQUI_REDIS_URL=redis_url)
-        assert code == 0
-        assert "at most 2,000,000" in text
-        assert max(map(len, plain(text).splitlines())) <= 80
+        assert code == ExitCode.NOT_FOUND
+        table, _, _ = plain(text).partition("Error: ")  # of queues that are not known
+        assert "at most 2,000,000" in table
+        assert max(map(len, table.splitlines())) <= 80
 
     @pytest.mark.parametrize("arguments", ([], ["--max-dlq", "1e3"], ["--max-dlq", "-1"]))
     def test_a_check_needs_thresholds(self, chasqui: Finished, redis_url: str, arguments: list[str]) -> None:

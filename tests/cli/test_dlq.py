@@ -283,7 +283,7 @@ class TestReplaying:
         assert "1 dead letter cannot be decoded, and will stay" in ended.stderr
         assert (
             chasqui("dlq", "remove", queue.name, "--all", "--yes", CHASQUI_REDIS_URL=redis_url).stdout
-            == "removed 1 entries\n"
+            == "removed 1 entry\n"
         )
 
     async def test_a_bar_moves_on_a_terminal(self, queue: Queue, redis_url: str, tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from pychasqui.cli.tables import Column, count_cells, cut_to_cells, format_for_p
 from pychasqui.cli.values import (
     Kind,
     encode_compact_json,
+    format_count,
     format_iso_time,
     format_span,
     format_value_for_pipe,
@@ -68,6 +69,11 @@ def written(output: Output, act: Any) -> str:
 def test_a_value_is_written_for_people_and_for_programs(value: Any, kind: Kind, shown: str, piped: str) -> None:
     assert format_value_for_terminal(value, kind, NOW_MS) == shown
     assert format_value_for_pipe(value, kind) == piped
+
+
+def test_a_noun_follows_its_count() -> None:
+    assert [format_count(count, "job") for count in (0, 1, 2, 2500)] == ["0 jobs", "1 job", "2 jobs", "2,500 jobs"]
+    assert [format_count(count, "entry", has_commas=False) for count in (1, 2500)] == ["1 entry", "2500 entries"]
 
 
 def test_a_span_has_two_units_at_most() -> None:

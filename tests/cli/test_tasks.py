@@ -121,7 +121,13 @@ def test_a_module_of_the_app_that_fails_is_named(chasqui: Finished, tmp_path: Pa
     (
         ("send_mail", '{"to": 5}', "task 'send_mail': $.to: Expected `str`, got `int`"),
         ("mail.send", "{}", "task 'send_mail': $.to: missing"),
-        ("send_mail", '{"to": "ada", "sbject": "x"}', "no parameter 'sbject'; its parameters are: subject, to"),
+        (
+            "send_mail",
+            '{"to": "ada", "sbject": "x"}',
+            "no parameter 'sbject'; did you mean 'subject'? Its parameters are: subject, to",
+        ),
+        ("send_mail", '{"too": "ada"}', "no parameter 'too'; did you mean 'to'? Its parameters are: subject, to"),
+        ("send_mail", '{"x": "ada"}', "no parameter 'x'; its parameters are: subject, to"),
         ("send_mail", "[1]", "task 'send_mail'"),
         ("sendmail", '{"to": "ada"}', "shop:app has no task 'sendmail'; did you mean 'send_mail'?"),
     ),

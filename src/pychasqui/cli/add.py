@@ -19,7 +19,7 @@ from .moments import MOMENT
 from .options import SPAN, CommandContext, add_common_options, queue_argument
 from .progress import ProgressBar
 from .task_jobs import MakeJob, find_job_maker
-from .values import UNCUT, encode_compact_json
+from .values import UNCUT, encode_compact_json, format_count
 
 if TYPE_CHECKING:
     from ..queue import Queue
@@ -160,7 +160,9 @@ async def _add_jobs_from_stdin_lines(
         context.output.print_message_to_stderr(f"interrupted: {_describe_added(stored) if is_known else bounds}")
         raise
     record = {"queue": queue.name, "added": added, "dry_run": dry_run}
-    context.output.print_line_or_json(record, f"{'would add' if dry_run else 'added'} {added} jobs")
+    context.output.print_line_or_json(
+        record, f"{'would add' if dry_run else 'added'} {format_count(added, 'job', has_commas=False)}"
+    )
 
 
 def _parse_line_to_job(line: str, number: int, added_before: int, make_job: MakeJob) -> dict[str, Any]:
@@ -190,7 +192,9 @@ async def _add_batch(queue: Queue, batch: list[dict[str, Any]], added_before: in
 
 
 def _describe_added(added: int) -> str:
-    return f"the first {added:,} jobs are in the queue" if added else "nothing was added"
+    if not added:
+        return "nothing was added"
+    return "the first job is in the queue" if added == 1 else f"the first {added:,} jobs are in the queue"
 
 
 def _count_stdin_lines_if_file() -> int | None:

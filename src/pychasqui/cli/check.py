@@ -12,10 +12,11 @@ import click
 
 from ..errors import ChasquiError, printable
 from .exits import CommandFailure, ExitCode
+from .known_queues import describe_unknown_queues
 from .options import SPAN, CommandContext, add_common_options, queues_argument
 from .ps import choose_given_or_all_queue_names
 from .tables import Column
-from .values import Kind, format_span, format_value_for_pipe
+from .values import Kind, format_count, format_span, format_value_for_pipe
 
 if TYPE_CHECKING:
     from ..queues import QueueOverview, Queues
@@ -30,7 +31,7 @@ COLUMNS = (
     Column("check", "check"),
     Column("shown", "value"),
     Column("shown_limit", "threshold"),
-    Column("state", "state", styles={"ok": "green", "breached": "red"}),
+    Column("state", "state", styles={"ok": "green", "breached": "red", "unknown": "yellow"}),
 )
 
 
@@ -85,6 +86,11 @@ class Measured(NamedTuple):
     value: int
     limit: int
     is_breached: bool
+    is_queue_known: bool
+
+    @property
+    def state(self) -> str:
+        return "breached" if self.is_breached else "ok" if self.is_queue_known else "unknown"
 
     @property
     def is_span(self) -> bool:
@@ -105,7 +111,7 @@ class Measured(NamedTuple):
             "queue": self.queue,
             "check": self.check,
             **dict(zip(names, (self.value, self.limit), strict=True)),
-            "state": "breached" if self.is_breached else "ok",
+            "state": self.state,
         }
 
 
@@ -126,15 +132,16 @@ def check_thresholds(
 
     Without QUEUE it looks at all queues of the server.
 
-    The exit code is 5 if a threshold is breached, 4 if Redis cannot be asked. With --nagios a breach is critical, a
-    paused queue is a warning, and trouble with Redis or wrong usage is unknown.
+    The exit code is 5 if a threshold is breached, 4 if Redis cannot be asked, 3 if no queue of a name is known. With
+    --nagios a breach is critical, a paused queue is a warning, and trouble with Redis, a queue that is not known or
+    wrong usage is unknown.
     """
     given = {name: value for name, value in thresholds.items() if value is not None}
     if not given:
         raise click.UsageError("give a threshold: --max-waiting, --max-lag, --max-dlq or --min-workers")
     if nagios:
         return _answer_nagios(context, queue_names, given)
-    measured, _ = context.run(measure_queues_and_find_paused(context, queue_names, given))
+    measured, _, unknown = context.run(measure_queues(context, queue_names, given))
     records = [one.to_record() for one in measured]
     is_breached = any(one.is_breached for one in measured)
     if context.output.is_json:
@@ -147,49 +154,66 @@ def check_thresholds(
                 "shown_limit": one.shown_limit,
             }
         context.output.print_table("checks", COLUMNS, records, empty="there are no queues")
+    for text in unknown.values() if is_breached else ():
+        context.output.print_message_to_stderr(text)
+    if unknown and not is_breached:
+        raise CommandFailure("\n".join(unknown.values()), ExitCode.NOT_FOUND)
     return ExitCode.BREACHED if is_breached else ExitCode.OK
 
 
-async def measure_queues_and_find_paused(
+async def measure_queues(
     context: CommandContext, names: Sequence[str], thresholds: dict[str, int]
-) -> tuple[list[Measured], list[str]]:
-    """Returns what was measured, and the names of the queues that are paused."""
+) -> tuple[list[Measured], list[str], dict[str, str]]:
+    """Returns what was measured, the names of the queues that are paused, and those that no queue has with a text."""
     async with context.make_queues() as server:
         overviews = await server.overview(await choose_given_or_all_queue_names(context, server, names))
         for overview in overviews:
             if overview.error is not None:
                 raise CommandFailure(f"queue {overview.name} cannot be read: {printable(overview.error, 500)}")
-        answers = await asyncio.gather(*(_measure_queue(server, overview, thresholds) for overview in overviews))
+        empty = [overview.name for overview in overviews if _is_empty(overview)]
+        unknown = await describe_unknown_queues(server, empty) if empty else {}
+        answers = await asyncio.gather(
+            *(_measure_queue(server, one, thresholds, is_known=one.name not in unknown) for one in overviews)
+        )
     paused = [overview.name for overview in overviews if overview.is_paused]
-    return [one for answer in answers for one in answer], paused
+    return [one for answer in answers for one in answer], paused, unknown
 
 
-async def _measure_queue(server: Queues, overview: QueueOverview, thresholds: dict[str, int]) -> list[Measured]:
+def _is_empty(overview: QueueOverview) -> bool:
+    has_jobs = overview.waiting or overview.running or overview.delayed or overview.dead or overview.repeatables
+    return not (has_jobs or overview.workers or overview.is_paused)
+
+
+async def _measure_queue(
+    server: Queues, overview: QueueOverview, thresholds: dict[str, int], *, is_known: bool
+) -> list[Measured]:
     found, name = [], overview.name
     if (limit := thresholds.get("max_waiting")) is not None:
-        found.append(Measured(name, "waiting", overview.waiting, limit, overview.waiting > limit))
+        found.append(Measured(name, "waiting", overview.waiting, limit, overview.waiting > limit, is_known))
     if (limit := thresholds.get("max_lag")) is not None:
         lag_ms = await server.lag_ms(name)
-        found.append(Measured(name, "lag", lag_ms, limit, lag_ms > limit))
+        found.append(Measured(name, "lag", lag_ms, limit, lag_ms > limit, is_known))
     if (limit := thresholds.get("max_dlq")) is not None:
-        found.append(Measured(name, "dead", overview.dead, limit, overview.dead > limit))
+        found.append(Measured(name, "dead", overview.dead, limit, overview.dead > limit, is_known))
     if (limit := thresholds.get("min_workers")) is not None:
-        found.append(Measured(name, "workers", overview.workers, limit, overview.workers < limit))
+        found.append(Measured(name, "workers", overview.workers, limit, overview.workers < limit, is_known))
     return found
 
 
 def _answer_nagios(context: CommandContext, names: Sequence[str], thresholds: dict[str, int]) -> int:
     try:
-        measured, paused = context.run(measure_queues_and_find_paused(context, names, thresholds))
+        measured, paused, unknown = context.run(measure_queues(context, names, thresholds))
     except (ChasquiError, CommandFailure) as error:
         text = error.message if isinstance(error, CommandFailure) else str(error)
         context.output.print_text(_make_nagios_line(NAGIOS_UNKNOWN, printable(text, 500)))
         return NAGIOS_UNKNOWN
     breaches = [one for one in measured if one.is_breached]
     parts = [f"{one.queue}: {one.check} {one.shown_value} ({one.shown_limit})" for one in breaches]
-    parts += [f"{name}: paused" for name in paused]
-    state = NAGIOS_CRITICAL if breaches else NAGIOS_WARNING if paused else NAGIOS_OK
-    context.output.print_text(_make_nagios_line(state, ", ".join(parts) or f"{len(measured)} checks passed", measured))
+    parts += [f"{name}: paused" for name in paused] + list(unknown.values())
+    state = NAGIOS_CRITICAL if breaches else NAGIOS_UNKNOWN if unknown else NAGIOS_WARNING if paused else NAGIOS_OK
+    context.output.print_text(
+        _make_nagios_line(state, ", ".join(parts) or f"{format_count(len(measured), 'check')} passed", measured)
+    )
     return state
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -29,12 +30,20 @@ def read_data_from_json_or_file(text: str | None) -> Any:
 
 
 def parse_json(text: str) -> Any:
-    """Reads JSON; raises ValueError, also for NaN and for data that is nested too deeply."""
+    """Reads JSON; raises ValueError, also for NaN, for numbers that are infinite here, and for data that is nested too
+    deeply."""
     try:
-        return json.loads(text, parse_constant=_refuse_constant)
+        return json.loads(text, parse_constant=_refuse_constant, parse_float=_parse_finite_float)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
 
 
 def _refuse_constant(word: str) -> Any:
-    raise ValueError(f"JSON has no {word}")
+    raise ValueError(f"JSON has no {word}: write null, or a text in quotes")
+
+
+def _parse_finite_float(text: str) -> float:
+    number = float(text)
+    if math.isinf(number):
+        raise ValueError(f"{text[:50]} is larger than a number can be: write it as a text in quotes")
+    return number

@@ -16,7 +16,7 @@ from .exits import CommandFailure, ExitCode
 from .known_queues import explain_empty_queue
 from .options import CommandContext, add_common_options, make_limit_option, queue_argument
 from .tables import Column
-from .values import Kind, make_iso_and_ms_fields
+from .values import Kind, format_count, make_iso_and_ms_fields
 
 if TYPE_CHECKING:
     from ..dlq import DeadJob
@@ -121,7 +121,7 @@ async def _print_letters(
         )
     if dropped and not context.output.is_json:
         context.output.print_message_to_stderr(
-            f"{dropped:,} older letters were dropped because there was no room for them"
+            f"the queue has dropped {format_count(dropped, 'older letter')}, because there was no room"
         )
 
 

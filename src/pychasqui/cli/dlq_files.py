@@ -19,7 +19,7 @@ from .export_file import STDOUT, open_export
 from .options import CommandContext, add_common_options, queue_argument
 from .output import SCHEMA
 from .progress import ProgressBar, can_redraw_stderr
-from .values import to_jsonable
+from .values import format_count, to_jsonable
 
 if TYPE_CHECKING:
     from ..dlq import DeadJob
@@ -62,7 +62,7 @@ async def _export_letters(context: CommandContext, queue: Queue, letter_filter: 
                 target.write(f"{json.dumps(to_jsonable(record))}\n")
                 written += 1
                 bar.show(written)
-    context.output.print_message_to_stderr(f"exported {written} dead letters of queue {queue.name}")
+    context.output.print_message_to_stderr(f"exported {format_count(written, 'dead letter')} of queue {queue.name}")
 
 
 def _is_bar_shown(target: TextIO) -> bool:
@@ -100,7 +100,8 @@ async def _import_letters(context: CommandContext, queue: Queue, source: IO[str]
                     batch.clear()
                     bar.show(added)
             added += len(batch) if dry_run else await queue.dlq.restore(batch)
-    line = f"imported {added} dead letters, {present} were there already"
+    there = f"{present} {'was' if present == 1 else 'were'} there already"
+    line = f"imported {format_count(added, 'dead letter', has_commas=False)}, {there}"
     context.output.print_line_or_json(
         {"queue": queue.name, "imported": added, "present": present, "dry_run": dry_run},
         f"would have {line}" if dry_run else line,

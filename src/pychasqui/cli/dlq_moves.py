@@ -15,6 +15,7 @@ from .dlq_letters import LETTER, add_filter_options, describe_filter_except_ids
 from .exits import CommandFailure, ExitCode
 from .options import CommandContext, add_common_options, queue_argument
 from .progress import ProgressBar
+from .values import format_count
 
 if TYPE_CHECKING:
     from ..dlq import DeadJob
@@ -64,7 +65,7 @@ def print_affected_letters(
     """Says on standard error which letters a command is about to change."""
     conditions = printable(describe_filter_except_ids(letter_filter), 500)
     context.output.print_message_to_stderr(
-        f"{format_letter_count(survey.count)} of queue {queue.name}{conditions}{':' if survey.count else ''}"
+        f"{format_count(survey.count, 'dead letter')} of queue {queue.name}{conditions}{':' if survey.count else ''}"
     )
     for (name, reason), count in survey.kinds.most_common(MAX_KINDS_SHOWN):
         context.output.print_message_to_stderr(
@@ -72,7 +73,7 @@ def print_affected_letters(
         )
     if len(survey.kinds) > MAX_KINDS_SHOWN:
         context.output.print_message_to_stderr(
-            f"  and {len(survey.kinds) - MAX_KINDS_SHOWN} more kinds: chasqui dlq groups shows them"
+            f"  and {format_count(len(survey.kinds) - MAX_KINDS_SHOWN, 'more kind')}: chasqui dlq groups shows all"
         )
     if survey.has_more:
         context.output.print_message_to_stderr(
@@ -80,12 +81,8 @@ def print_affected_letters(
         )
     if survey.undecodable:
         context.output.print_message_to_stderr(
-            f"  {format_letter_count(survey.undecodable)} cannot be decoded, and will stay"
+            f"  {format_count(survey.undecodable, 'dead letter')} cannot be decoded, and will stay"
         )
-
-
-def format_letter_count(count: int) -> str:
-    return f"{count:,} dead letter{'' if count == 1 else 's'}"
 
 
 @click.command("replay")
@@ -145,7 +142,9 @@ async def _replay_letters(
         print_affected_letters(context, queue, letter_filter, found)
         _refuse_if_none_of_given_ids_is_found(queue, letter_filter, found)
         if found.count and not dry_run:
-            confirm_or_end_command(context, f"Replay {format_letter_count(found.count)}?", assume_yes=assume_yes)
+            confirm_or_end_command(
+                context, f"Replay {format_count(found.count, 'dead letter')}?", assume_yes=assume_yes
+            )
         replayed = found.count
         if found.count and not dry_run:
             with ProgressBar("replaying", found.count, past="replayed") as bar:
@@ -215,11 +214,11 @@ async def _remove_letters(
         removed = found.count
         if found.count and not dry_run:
             confirm_or_end_command(
-                context, f"Remove {format_letter_count(found.count)} for good?", assume_yes=assume_yes
+                context, f"Remove {format_count(found.count, 'dead letter')} for good?", assume_yes=assume_yes
             )
             with ProgressBar("removing", found.count, past="removed") as bar:
                 removed = await queue.dlq.remove(on_progress=bar.show, **found.exclude_newer(letter_filter))
-    line = f"removed {removed} entries"
+    line = f"removed {format_count(removed, 'entry', has_commas=False)}"
     _print_count(context, queue, "removed", removed, f"would have {line}" if dry_run else line, dry_run=dry_run)
 
 

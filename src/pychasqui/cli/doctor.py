@@ -14,6 +14,7 @@ from .exits import ExitCode
 from .options import TIMEOUT_S, CommandContext, add_common_options, queues_argument
 from .ps import choose_given_or_all_queue_names
 from .tables import Column
+from .values import format_count
 
 if TYPE_CHECKING:
     from ..doctor import Finding
@@ -100,7 +101,9 @@ def _print_findings(context: CommandContext, address: str, findings: list[Findin
             for line in [*rest, *(_escape_and_wrap_text(f"-> {finding.remedy}", room) if finding.remedy else ())]:
                 context.output.print_text(f"{' ' * INDENT}{line}")
     counts = Counter(finding.level for finding in findings)
-    context.output.print_message_to_stderr(f"{counts['problem']} problems, {counts['warning']} warnings")
+    context.output.print_message_to_stderr(
+        f"{format_count(counts['problem'], 'problem')}, {format_count(counts['warning'], 'warning')}"
+    )
 
 
 def _escape_and_wrap_text(text: str, room: int) -> list[str]:

@@ -16,7 +16,7 @@ from .exits import CommandFailure, ExitCode
 from .options import CommandContext, add_common_options
 from .ps import choose_given_or_all_queue_names
 from .tables import Column
-from .values import Kind, encode_compact_json, make_iso_and_ms_fields
+from .values import Kind, encode_compact_json, format_count, make_iso_and_ms_fields
 
 if TYPE_CHECKING:
     from ..job_status import JobStatus
@@ -155,7 +155,7 @@ def _make_unknown_error(queue: Queue, status: JobStatus) -> CommandFailure:
 def _format_ahead(status: JobStatus) -> str | None:
     if status.ahead is None:
         return None
-    return f"{'' if status.ahead_is_exact else 'about '}{status.ahead:,} {'job' if status.ahead == 1 else 'jobs'}"
+    return f"{'' if status.ahead_is_exact else 'about '}{format_count(status.ahead, 'job')}"
 
 
 def _status_to_record(queue: Queue, status: JobStatus) -> dict[str, Any]:

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Literal, get_args
 import click
 
 from .confirm import confirm_or_end_command, dry_run_option, yes_option
+from .known_queues import explain_empty_queue
 from .options import CommandContext, add_common_options, queue_argument
 from .progress import ProgressBar
+from .values import format_count
 
 if TYPE_CHECKING:
     from ..queue import Queue
@@ -40,14 +42,17 @@ def resume(context: CommandContext, queue_name: str) -> None:
 async def _pause_or_resume(context: CommandContext, queue: Queue, *, is_to_be_paused: bool) -> None:
     async with queue:
         is_changed = await queue.is_paused() != is_to_be_paused
-        await (queue.pause() if is_to_be_paused else queue.resume())
         counts = await queue.counts()
+        message = f"{format_count(counts.waiting, 'job')} waiting, {counts.active:,} running"
+        if not any(counts):  # a queue may be paused before its first job, but its name may be mistyped as well
+            message = await explain_empty_queue(context, queue.name, message)
+        await (queue.pause() if is_to_be_paused else queue.resume())
     words = ("paused", "paused already") if is_to_be_paused else ("resumed", "not paused")
     line = f"queue {queue.name} is {words[not is_changed]}"
     record = {"queue": queue.name, "is_paused": is_to_be_paused, "is_changed": is_changed}
     context.output.print_line_or_json({**record, "waiting": counts.waiting, "running": counts.active}, line)
     if not context.output.is_json:
-        context.output.print_message_to_stderr(f"{counts.waiting:,} jobs wait, {counts.active:,} run")
+        context.output.print_message_to_stderr(message)
 
 
 @click.command()
@@ -81,18 +86,20 @@ async def _purge_states(
         counts = await queue.counts()
         removed = {state: int(getattr(counts, state)) for state in states}
         total = sum(removed.values())
-        parts = " and ".join(f"{count:,} {state}" for state, count in removed.items())
+        parts = " and ".join(format_count(count, f"{state} job") for state, count in removed.items())
         if not dry_run and total:
             context.output.print_message_to_stderr(
-                f"queue {queue.name} will lose {parts} jobs for good; {counts.active:,} run and stay"
+                f"queue {queue.name} will lose {parts} for good; {format_count(counts.active, 'running job')} will stay"
             )
-            confirm_or_end_command(context, f"Remove {total:,} jobs?", assume_yes=assume_yes, expected=queue.name)
+            confirm_or_end_command(
+                context, f"Remove {format_count(total, 'job')}?", assume_yes=assume_yes, expected=queue.name
+            )
         if not dry_run and (total or assume_yes):  # nobody has agreed to lose jobs that come behind a count of none
             with ProgressBar("removing", total, past="removed") as bar:
                 removed = await _purge_with_progress(queue, states, total, bar)
-    done = " and ".join(f"{count} {state}" for state, count in removed.items())
+    done = " and ".join(format_count(count, f"{state} job", has_commas=False) for state, count in removed.items())
     record = {"queue": queue.name, "removed": removed, "dry_run": dry_run}
-    context.output.print_line_or_json(record, f"{'would remove' if dry_run else 'removed'} {done} jobs")
+    context.output.print_line_or_json(record, f"{'would remove' if dry_run else 'removed'} {done}")
 
 
 async def _purge_with_progress(queue: Queue, states: list[Purged], total: int, bar: ProgressBar) -> dict[Purged, int]:

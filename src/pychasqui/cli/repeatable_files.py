@@ -14,6 +14,7 @@ from ..schedule import MissedFiresPolicy, RepeatPattern
 from .confirm import confirm_or_end_command, dry_run_option, yes_option
 from .options import CommandContext, add_common_options, queue_argument
 from .tables import Column
+from .values import format_count
 from .wanted_repeatable import WantedRepeatable, parse_span_ms, read_backoff, read_pattern
 
 if TYPE_CHECKING:
@@ -132,7 +133,8 @@ async def _apply_file(
         plan += [("removed", meta.key, meta.job_name) for meta in surplus]
         if surplus and not dry_run:
             named = ", ".join(printable(meta.key, 60) for meta in surplus[:5]) + (", ..." if len(surplus) > 5 else "")
-            question = f"Remove {len(surplus)} repeatables of queue {queue.name} that the file does not have ({named})?"
+            removed = f"{format_count(len(surplus), 'repeatable')} of queue {queue.name}"
+            question = f"Remove {removed}, which the file does not have ({named})?"
             confirm_or_end_command(context, question, assume_yes=assume_yes)
         if not dry_run:
             for one in wanted:

@@ -108,6 +108,13 @@ def format_span(ms: int) -> str:
     return " ".join(parts)
 
 
+def format_count(count: int, noun: str, *, has_commas: bool = True) -> str:
+    """Writes how many there are: 1 job, 2,500 jobs, 3 entries. Lines that scripts may read have no commas."""
+    if count != 1:
+        noun = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
+    return f"{count:{',' if has_commas else ''}} {noun}"
+
+
 def now_ms() -> int:
     return time.time_ns() // 1_000_000
 

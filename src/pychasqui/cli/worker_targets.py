@@ -37,8 +37,19 @@ def parse_target(target: str) -> tuple[str, str]:
     """Returns the name of the module and the path of the attribute."""
     module_name, colon, attribute_path = target.partition(":")
     if not colon or not all(part.isidentifier() for part in [*module_name.split("."), *attribute_path.split(".")]):
-        raise click.BadParameter(f"{target!r} is not of the form module:attribute", param_hint="'MODULE:ATTRIBUTE'")
+        raise click.BadParameter(
+            f"{target!r} is not of the form module:attribute{_suggest_module_of_file(module_name, attribute_path)}",
+            param_hint="'MODULE:ATTRIBUTE'",
+        )
     return module_name, attribute_path
+
+
+def _suggest_module_of_file(path: str, attribute_path: str) -> str:
+    """What to write instead of the path of a file, or of a folder with slashes, below the working folder."""
+    name = path.removesuffix(".py").removeprefix("./").replace("/", ".")
+    if not all(part.isidentifier() for part in name.split(".")):
+        return ""
+    return f": write {name}:{attribute_path or 'app'}"
 
 
 def import_targets(targets: Sequence[str]) -> list[FoundTarget]:
@@ -46,20 +57,21 @@ def import_targets(targets: Sequence[str]) -> list[FoundTarget]:
     named = [parse_target(target) for target in targets]
     sys.path.insert(0, os.getcwd())
     return [
-        FoundTarget(target, find_attribute(import_module_of_user(module_name), path))
+        FoundTarget(target, find_attribute(import_module_of_user(module_name, path), path))
         for target, (module_name, path) in zip(targets, named, strict=True)
     ]
 
 
-def import_module_of_user(name: str) -> ModuleType:
+def import_module_of_user(name: str, attribute_path: str = "") -> ModuleType:
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{name}.".startswith(f"{error.name}."):
             # A module that it imports is missing.
             raise print_traceback_and_make_failure(f"module {name!r} cannot be imported", error) from None
+        hint = _suggest_module_of_file(name, attribute_path) if name.endswith(".py") else ""
         raise CommandFailure(
-            f"there is no module {error.name!r} in {os.getcwd()!r} or on the Python path", ExitCode.NOT_FOUND
+            f"there is no module {error.name!r} in {os.getcwd()!r} or on the Python path{hint}", ExitCode.NOT_FOUND
         ) from None
     except Exception as error:  # noqa: BLE001  the module is the user's, and may raise anything
         raise print_traceback_and_make_failure(f"module {name!r} cannot be imported", error) from None
