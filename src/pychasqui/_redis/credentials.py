@@ -57,12 +57,14 @@ class Login(NamedTuple):
     lasts_s: float | None = None
 
     def auth_words(self) -> list[str] | None:
-        """Returns the words of AUTH; None without a password."""
-        if self.password is None:
-            return None
+        """Returns the words of AUTH; None without a name and a password.
+
+        A name alone is that of a user who needs no password, who is sent an empty one.
+        """
         # AUTH default accepts any password on a server without one
-        by_name = self.username and self.username != "default"
-        return ["AUTH", str(self.username), self.password] if by_name else ["AUTH", self.password]
+        if self.username and self.username != "default":
+            return ["AUTH", self.username, self.password or ""]
+        return None if self.password is None else ["AUTH", self.password]
 
 
 def check_provider(provider: Any) -> None:
