@@ -208,7 +208,6 @@ async def fail_over(stage: ChaosStage) -> None:
     async with stage.server_lock:
         old = stage.server
         new = stage.cleanup.enter_context(RedisServer(*old.config, tcp=True))
-        await stage.ask("CONFIG", "SET", "repl-diskless-sync-delay", 0)
         await asyncio.to_thread(new.execute, "REPLICAOF", "127.0.0.1", old.port)
         await eventually(
             lambda: old.execute("INFO", "replication").get("slave0", {}).get("state") == "online", timeout=20

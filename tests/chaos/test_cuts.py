@@ -546,7 +546,7 @@ async def now_ms(witness: redis.asyncio.Redis) -> int:
 WORKER = {
     "HELLO", "INFO", "SUBSCRIBE", "claim_name", "rebuild_group", "claim_held", "renew_worker_lease", "read",
     "XREADGROUP", "promote", "due_repeatables", "XPENDING", "CLIENT UNBLOCK", "leave_group", "register_queue",
-    "release_leader_lease", "DEL",
+    "release_leader_lease", "ZSCORE",
 }  # fmt: skip
 BOUNDARIES: dict[Flow, set[str]] = {
     add: {"HELLO", "add", "XADD", "DEL", "register_queue"},
@@ -568,7 +568,7 @@ BOUNDARIES: dict[Flow, set[str]] = {
     },
     find_orphans: {"list_pending", "XREADGROUP"},
     renew_worker_lease: {"renew_worker_lease"},
-    hold_a_lease: {"HELLO", "hold_lease", "leave_group", "DEL"},
+    hold_a_lease: {"HELLO", "hold_lease", "leave_group", "ZSCORE"},
     hand_back: {
         "CLIENT UNBLOCK",
         "TIME",

@@ -1,7 +1,7 @@
 """Defects that a round must notice; otherwise its silence about the real code proves nothing.
 
 Each is what a careless change would bring: an error that ends a loop, a pause without an end, neighbours of a broken
-entry dropped with it, a reader that does not check.
+entry set aside with it, a reader that does not check.
 """
 
 from __future__ import annotations
@@ -52,22 +52,26 @@ def _stuck() -> Iterator[None]:
 
 @contextmanager
 def _lost() -> Iterator[None]:
-    """A worker forgets the entries that it reads together with one that it cannot decode, or next after it.
+    """A worker sets the entries that it reads together with one that it cannot decode, or next after it, aside with it.
 
-    Which entries it reads together is a matter of time: with those alone, a busy machine may lose nothing.
+    Which entries it reads together is a matter of time: with those alone, a busy machine may lose nothing. It would not
+    be enough to forget them: a worker finds what is pending for it and what it does not hold.
     """
     decode = Decoder.decode_or_settle_entries
     spoiled: set[Decoder] = set()
 
     def careless(self: Decoder, entries: list[Any], *arguments: Any, **options: Any) -> list[Any]:
         jobs = decode(self, entries, *arguments, **options)
-        if len(jobs) < len(entries):
-            spoiled.add(self)
-            return []
-        if jobs and self in spoiled:
+        is_spoiled = len(jobs) < len(entries)
+        if jobs and not is_spoiled and self in spoiled:
             spoiled.remove(self)
-            return []
-        return jobs
+        elif is_spoiled:
+            spoiled.add(self)
+        else:
+            return jobs
+        for job in jobs:
+            self._on_exhausted(job)
+        return []
 
     with patch.object(Decoder, "decode_or_settle_entries", careless):
         yield

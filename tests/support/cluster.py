@@ -20,7 +20,6 @@ CONFIG = (
     *("--cluster-enabled", "yes"),
     *("--cluster-node-timeout", str(NODE_TIMEOUT_MS)),
     *("--cluster-replica-validity-factor", "0"),
-    *("--repl-diskless-sync-delay", "0"),
 )
 SHARES = ((0, 5460), (5461, 10922), (10923, 16383))
 

@@ -16,7 +16,7 @@ from tests.support.server import RedisServer
 MASTER_NAME = "mymaster"
 DOWN_AFTER_MS = 600
 ASK_AGAIN_S = 3.0
-SERVER_CONFIG = ("--repl-diskless-sync-delay", "0", "--repl-ping-replica-period", "1")
+SERVER_CONFIG = ("--repl-ping-replica-period", "1")
 
 
 class SentinelServer(RedisServer):

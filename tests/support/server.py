@@ -209,6 +209,7 @@ class RedisServer:
             *("--unixsocketperm", "700"),
             *("--dir", str(self.folder)),
             *("--save", ""),
+            *("--repl-diskless-sync-delay", "0"),  # else a new replica waits for 5 s in case another one comes
             *self.config,
         ]
 
