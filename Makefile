@@ -37,7 +37,7 @@ demo: $(INSTALLED)  ## watch 100,000 jobs go through
 
 test: $(INSTALLED) best-server $(OFFICIAL)/.installed  ## run the suite on the best server to be had
 	@test -d tests/__pycache__ || { $(FIRST_HALF) >/dev/null & $(SECOND_HALF) >/dev/null; wait; } || true
-	@$(BIN)/python -m pytest --numprocesses 6 --dist worksteal $(ARGS)
+	@$(BIN)/python -m pytest --numprocesses 8 --dist worksteal $(ARGS)
 
 # Left out: tests/deploy has users of its own; tests/cli, tests/frameworks and other tests of programs log in as their URLs
 # say; tests/scripts sends scripts by a client that has all rights; tests/hostile, tests/model and the rest of tests/chaos
