@@ -25,6 +25,7 @@ from pychasqui import App, Depends, Job, Queue, SyncQueue, Worker
 JOBS = 60_000
 ADDS = 10_000
 BULK = 1000
+BULKS = 300
 AT_ONCE = 100
 TO, SUBJECT = "ada@example.org", "welcome"
 DATA = {"to": TO, "subject": SUBJECT}
@@ -130,19 +131,23 @@ async def add_jobs(url: str, turn: str) -> float:
         def enqueue() -> Any:
             return send.enqueue(TO, SUBJECT)
 
+        def make_job() -> dict[str, Any]:
+            return {"name": "send", "data": {"to": TO, "subject": SUBJECT}}
+
         one = enqueue if turn.startswith("enqueue") else add
         await one()
         begun = time.perf_counter()
         if turn == "add-bulk":
-            await repeat(lambda: queue.add_bulk([{"name": "send", "data": DATA}] * BULK), JOBS // BULK)
+            await repeat(lambda: queue.add_bulk([make_job() for _ in range(BULK)]), BULKS)
         elif turn == "enqueue-all":
-            await repeat(lambda: app.enqueue_all([send.bind(TO, SUBJECT) for _ in range(BULK)]), JOBS // BULK)
+            await repeat(lambda: app.enqueue_all([send.bind(TO, SUBJECT) for _ in range(BULK)]), BULKS)
         elif turn.endswith("-100"):
             await asyncio.gather(*(repeat(one, JOBS // AT_ONCE) for _ in range(AT_ONCE)))
         else:
             await repeat(one, ADDS)
         took_s = time.perf_counter() - begun
-    return (ADDS if turn in ("add", "enqueue") else JOBS) / took_s
+    counts = {"add": ADDS, "enqueue": ADDS, "add-bulk": BULKS * BULK, "enqueue-all": BULKS * BULK}
+    return counts.get(turn, JOBS) / took_s
 
 
 def add_jobs_from_threads(url: str, turn: str) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import ipaddress
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
@@ -109,6 +110,21 @@ class TestSending:
         with pytest.raises(InvalidArgument) as caught:
             signature(send_mail).pack_arguments(args, kwargs)
         assert str(caught.value) == text
+
+    @pytest.mark.parametrize("annotation", (str, int, float, bool, bytes, None))
+    def test_a_scalar_passes_by_position_exactly_where_it_passes_by_name(self, annotation: Any) -> None:
+        def take(value: Any) -> None: ...
+
+        take.__annotations__["value"] = annotation
+        own = signature(take)
+        for value in ("a", 1, 2**70, 1.5, float("inf"), True, b"a", None):
+            try:
+                wanted: Any = own.pack_arguments((), {"value": value})
+            except InvalidArgument as error:
+                with pytest.raises(InvalidArgument, match=f"^{re.escape(str(error))}$"):
+                    own.pack_arguments((value,), {})
+            else:
+                assert own.pack_arguments((value,), {}) == wanted
 
     def test_kinds_of_parameters_are_those_of_the_function(self) -> None:
         def kinds(first: int, /, second: int = 2, *, third: int, fourth: int = 4) -> None: ...

@@ -119,6 +119,7 @@ class Signature:
         self.read: Callable[[Any], Arguments]
         self.read_values: Callable[[Any], tuple[Any, ...]] | None = None  # if all can be passed by position
         self._check: Callable[[Any], object] = self._read_by_pydantic
+        self._scalar_types: tuple[Any, ...] | None = None  # of the parameters, if values of exactly these always fit
         if survey.mentions_pydantic:
             required = frozenset(one.name for one in parameters.all if one.default is one.empty)
             self._reader = self._call_and_name_task_in_errors(
@@ -132,6 +133,8 @@ class Signature:
             self._check = self._convert
             if parameters.are_positional:
                 self.read_values = self._make_value_reader()
+                if all(isinstance(one, type) and one in SCALARS for one in annotations.values()):
+                    self._scalar_types = tuple(annotations.values())
 
     # Sending --------------------------------------------------------------------------------------------------------
 
@@ -141,6 +144,8 @@ class Signature:
             data = self._bind_arguments(args, kwargs)
         else:  # hot: most calls
             data = dict(zip(self._positional, args))  # noqa: B905  strict= takes 0.1 us
+            if tuple(map(type, args)) == self._scalar_types:  # hot: 0.15 us against 0.5 of the checks below
+                return data
         for value in data.values():
             if type(value) not in SCALARS:
                 data = self._to_wire(data)
