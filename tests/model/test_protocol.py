@@ -19,7 +19,11 @@ BUDGETS = [
 ]
 if IS_LONG:  # more than any of the flaws below needs, and minutes: `make model`
     BUDGETS += [Budget(crashes=1, lost=1, pauses=1), Budget(crashes=2, pauses=1)]
-    BUDGETS += [Budget(crashes=2, lost=1, pauses=1, departures=1), Budget(crashes=1, pauses=2), Budget(lost=1, pauses=2)]
+    BUDGETS += [
+        Budget(crashes=2, lost=1, pauses=1, departures=1),
+        Budget(crashes=1, pauses=2),
+        Budget(lost=1, pauses=2),
+    ]
 
 
 def is_found(flaw: str, budget: Budget) -> bool:

@@ -12,7 +12,6 @@ from typing import Any
 from pychasqui._core.defaults import MAX_PAYLOAD_BYTES, READ_COUNT
 from pychasqui._core.limits import (
     ACK_BATCH_ALONE,
-    ACK_BATCH_WITH_EVENTS_ALONE,
     ADD_BATCH_BYTES,
     ADD_BATCH_JOBS,
     ENTRY_EXTRA_BYTES,
@@ -540,14 +539,13 @@ def register_queue(group: Group) -> Call:
 
 def write_events(group: Group) -> Call:
     events = [
-        ["e", "active", "id", f"{n:026d}", "ts", "1", "n", "mail", "attempt", "1"]
-        for n in range(ACK_BATCH_WITH_EVENTS_ALONE)
+        ["e", "active", "id", f"{n:026d}", "ts", "1", "n", "mail", "attempt", "1"] for n in range(ACK_BATCH_ALONE)
     ]
     return lambda: group.write_events(*events, max_len=100_000)
 
 
 def write_completed(group: Group) -> Call:
-    runs = [CompletedRun(f"{n:026d}", "mail", started=1) for n in range(ACK_BATCH_WITH_EVENTS_ALONE)]
+    runs = [CompletedRun(f"{n:026d}", "mail", started=1) for n in range(ACK_BATCH_ALONE)]
     return lambda: group.write_completed(*runs, max_len=100_000)
 
 

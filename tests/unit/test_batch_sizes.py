@@ -9,7 +9,6 @@ from pychasqui._core.limits import (
     ACK_BATCH,
     ACK_BATCH_ALONE,
     ACK_BATCH_WITH_EVENTS,
-    ACK_BATCH_WITH_EVENTS_ALONE,
     READ_BATCH,
     READ_BATCH_WITH_EVENTS,
 )
@@ -58,7 +57,7 @@ async def test_batches_of_a_worker_that_writes_events_are_smaller(clock: Clock, 
     batch_sizes = BatchSizes(writes_events=True)
     assert sizes_of(batch_sizes) == (READ_BATCH_WITH_EVENTS, ACK_BATCH_WITH_EVENTS)
     batch_sizes.request_client_count_if_due(broker)
-    assert sizes_of(batch_sizes) == (READ_COUNT, ACK_BATCH_WITH_EVENTS_ALONE)
+    assert sizes_of(batch_sizes) == (READ_COUNT, ACK_BATCH_ALONE)
 
 
 async def test_one_more_client_makes_them_small_at_the_next_answer(clock: Clock, broker: MemoryBroker) -> None:

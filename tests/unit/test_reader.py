@@ -12,7 +12,7 @@ from typing import Any, cast
 import pytest
 
 from pychasqui._core.delivery import Delivery
-from pychasqui._core.limits import MAX_AHEAD, READ_BATCH
+from pychasqui._core.limits import INTAKE_SLICE, MAX_AHEAD, READ_BATCH
 from pychasqui._core.retry_options import RetryOverride
 from pychasqui._core.run_timeouts import RunTimeouts
 from pychasqui._redis.replies import ByteBounds, ClaimedEntry, ReleasedEntries
@@ -568,12 +568,12 @@ class TestReadingAhead:
         assert reader._count_to_read_behind(WORTH_READING) == 0
 
     async def test_the_loop_turns_while_a_large_batch_is_taken_in(self, bench: ReaderBench) -> None:
-        taking = asyncio.create_task(bench.reader._put_entries_in_slices(self.batch(0, 2 * READ_BATCH + 1)))
+        taking = asyncio.create_task(bench.reader._put_entries_in_slices(self.batch(0, 2 * INTAKE_SLICE + 1)))
         taken = []
         while not taking.done():
             await asyncio.sleep(0)
             taken.append(len(bench.lanes.jobs))
-        assert taken[:3] == [READ_BATCH, 2 * READ_BATCH, 2 * READ_BATCH + 1]
+        assert taken[:3] == [INTAKE_SLICE, 2 * INTAKE_SLICE, 2 * INTAKE_SLICE + 1]
 
     async def test_entries_that_came_are_not_lost_when_the_next_read_is(self, bench: ReaderBench) -> None:
         await bench.read(self.batch(0), ConnectionLost("cut"))

@@ -29,13 +29,13 @@ MAX_AHEAD = 3000  # entries that wait for a lane, however fast the handler is
 TURN_S = 0.002  # how long handlers that never await may occupy the event loop
 READ_BATCH = 200  # entries in one read beside other clients, who wait for about 1 ms of the server's time
 READ_BATCH_WITH_EVENTS = 64  # with 200, another client's SET took three times as long
+INTAKE_SLICE = 150  # entries of a larger read that are decoded and run before the event loop turns
 
 # Settling
 RELEASED = "released"  # the consumer that holds entries that were handed back, until a worker takes them
 ACK_BATCH = 160  # jobs in one ack beside other clients: less than 1 ms of the server's time
 ACK_BATCH_WITH_EVENTS = 48  # less than a read: one ack leaves while the server works on another
-ACK_BATCH_ALONE = 480  # if no other client waits
-ACK_BATCH_WITH_EVENTS_ALONE = 240
+ACK_BATCH_ALONE = 240  # if no other client waits
 ACKS_AT_ONCE = 2  # the server has the next one when it has answered one
 UNIQUE_COST_BYTES = 2 * 1024  # a job that may be the only one of its id costs as much as a result of this size
 RESULT_BATCH_BYTES = 1024 * 1024  # results in one script call; a larger result is alone in its call

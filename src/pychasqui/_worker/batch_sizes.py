@@ -14,7 +14,6 @@ from .._core.limits import (
     ACK_BATCH,
     ACK_BATCH_ALONE,
     ACK_BATCH_WITH_EVENTS,
-    ACK_BATCH_WITH_EVENTS_ALONE,
     READ_BATCH,
     READ_BATCH_WITH_EVENTS,
 )
@@ -33,7 +32,6 @@ class BatchSizes:
         self._read_count = read_count  # the user's bound
         self._small_read = READ_BATCH_WITH_EVENTS if writes_events else READ_BATCH
         self._small_ack = ACK_BATCH_WITH_EVENTS if writes_events else ACK_BATCH
-        self._large_ack = ACK_BATCH_WITH_EVENTS_ALONE if writes_events else ACK_BATCH_ALONE
         self._asked_at = self._ask_at = float("-inf")
         self._use_small_batches()
 
@@ -64,4 +62,4 @@ class BatchSizes:
         self.read, self.ack = min(self._read_count, self._small_read), self._small_ack
 
     def _use_large_batches(self) -> None:
-        self.read, self.ack = self._read_count, self._large_ack
+        self.read, self.ack = self._read_count, ACK_BATCH_ALONE

@@ -13,7 +13,7 @@ from time import monotonic
 from typing import NamedTuple
 
 from .._core.guarded_log import GuardedLogger
-from .._core.limits import READ_BATCH, REGROUP_S
+from .._core.limits import INTAKE_SLICE, READ_BATCH, REGROUP_S
 from .._redis.broker import Broker
 from .._redis.error_actions import ErrorAction, action_for
 from .._redis.reading import ReadInFlight, ReadRequest
@@ -253,11 +253,11 @@ class Reader(Service):
         return self._broker.send_read(self._group, self._consumer, request)
 
     async def _put_entries_in_slices(self, entries: list[Entry]) -> None:
-        """Has entries decoded and run; lets the event loop turn after every READ_BATCH of them."""
-        for start in range(0, len(entries), READ_BATCH):
+        """Has entries decoded and run; lets the event loop turn after every INTAKE_SLICE of them."""
+        for start in range(0, len(entries), INTAKE_SLICE):
             if start:
                 await asyncio.sleep(0)
-            self._intake.put_new_entries_and_wake(entries[start : start + READ_BATCH])
+            self._intake.put_new_entries_and_wake(entries[start : start + INTAKE_SLICE])
 
     async def _read_by_bytes_into_intake(self, count: int) -> list[ClaimedEntry]:
         """Reads by a script as many entries as fit into the bytes that are left, without waiting: for large entries."""
