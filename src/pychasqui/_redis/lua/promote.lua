@@ -1,10 +1,11 @@
 -- Moves delayed jobs that are due to the stream. Only the leader does: its lease spares the server the polling of the others.
 --
 -- Atomically: each due job joins the stream and leaves the delayed set, the key that finds it there by its id is removed, and
--- its uniqueness key names the new entry. If one of these two keys cannot be written, it counts as missing from then on. A
--- member that is not [length of the name][name][envelope] moves to the dead letters, with its bytes. What the stream or the
--- dead letters refuse stays delayed, and the others move. A call ends once it has moved `max_bytes`: the answer says that
--- more is due, and the caller calls again. Sent twice, it moves what is due then.
+-- its uniqueness key names the new entry. If one of these two keys cannot be written, it counts as missing from then on; one
+-- that belongs to another job of the same id stays as it is. A member that is not [length of the name][name][envelope] moves to
+-- the dead letters, with its bytes. What the stream or the dead letters refuse stays delayed, and the others move. A call ends
+-- once it has moved `max_bytes`: the answer says that more is due, and the caller calls again. Sent twice, it moves what is due
+-- then.
 --
 -- KEYS  delayed (sorted set: member -> when it is due, in ms), stream, lease (string: the leader), dead letters, events
 -- ARGV  holder (the process that calls), lease_ms, batch (how many jobs at most), longest_ms (a lease of another that ends
@@ -31,6 +32,9 @@ local call, pcall = redis.call, redis.pcall
 -- include lib/read_unique_keys.lua
 -- include lib/add_entry.lua
 -- include lib/point_at_entry.lua
+-- include lib/is_index_of_other.lua
+-- include lib/names_entry.lua
+-- include lib/keys_follow.lua
 -- include lib/remove_due.lua
 
 local now_ms = server_time_ms(math.floor)
@@ -49,12 +53,7 @@ end
 
 if not first_ms or first_ms > 0 then return answer(0) end
 
-local function write_event(name, job_id)
-  local words = {'e', 'waiting', 'id', job_id, 'ts', now_ms}
-  if name ~= '' then words[7], words[8] = 'n', name end
-  pcall('XADD', events, 'MAXLEN', '~', events_max_len, '*', unpack(words))
-end
-
+-- include lib/write_waiting_event.lua
 local members = read_due(delayed, now_ms, batch, max_bytes)
 local names, envelopes, ids, unique_keys, index_keys = {}, {}, {}, {}, {}
 for i = 1, #members do  -- hot: ipairs takes 0.1 us a job longer
@@ -68,7 +67,7 @@ local locations, elsewhere = read_unique_keys(unique_keys)
 local refused = elsewhere or touch(index_keys) or refusal('ZREMRANGEBYRANK', delayed, 1, 0)
 if refused then return refused end
 
-local kept, kept_count, closed = {}, 0, nil
+local kept, kept_count, closed, moot = {}, 0, nil, {}
 for i = 1, #members do
   local is_job, location = envelopes[i] ~= '', ids[i] and locations[i]
   local id
@@ -82,9 +81,9 @@ for i = 1, #members do
     if is_job then closed = id end  -- a stream that refuses one job refuses all
   else
     if is_job then promoted = promoted + 1 else buried = buried + 1 end
-    if location then point_at_entry(unique_keys[i], location, id) end
-    if events_max_len > 0 and ids[i] then write_event(names[i], ids[i]) end
+    if ids[i] and keys_follow(ids[i], members[i], unique_keys[i], location, id) then moot[#moot + 1] = index_keys[i] end
+    if events_max_len > 0 and ids[i] then write_waiting_event(names[i], ids[i]) end
   end
 end
-remove_due(delayed, index_keys, kept)
+remove_due(delayed, #members, kept, moot)
 return answer(kept_count)
