@@ -74,6 +74,13 @@ def test_a_second_sending_changes_nothing(group: Group) -> None:
     assert (group.exists, group.stream, group.consumers) == (True, [], {"official"})
 
 
+def test_a_full_server_is_emptied(group: Group) -> None:
+    group.deliver_to("official", 3)
+    with group.full_memory():
+        assert group.empty_stream() == 1
+    assert (group.stream, group.holds, group.consumers) == ([], {}, {"official"})
+
+
 def test_a_user_without_group_commands_removes_no_entry(group: Group) -> None:
     entry_ids = group.deliver_to("official", 2)
     for rule in ("-xgroup", "-xsetid"):

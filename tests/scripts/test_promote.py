@@ -282,6 +282,11 @@ class TestLease:
         assert group.client.get(KEYS.promoter_lease) == b"a"
         assert group.client.pttl(KEYS.promoter_lease) <= 5000
 
+    def test_one_process_leads_without_memory(self, group: Group) -> None:
+        delay(group, make_delayed_member("", b"envelope"), HOUR_MS)
+        with group.full_memory():
+            assert [group.promote(holder).leads for holder in ("a", "b", "a")] == [1, 0, 1]
+
     def test_no_job_is_overdue_when_none_is_due(self, group: Group) -> None:
         group.promote("a", lease_ms=5000)
         assert group.promote("b").overdue_ms == 0

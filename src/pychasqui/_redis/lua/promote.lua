@@ -26,6 +26,7 @@ local call, pcall = redis.call, redis.pcall
 -- include lib/id_of.lua
 -- include lib/split_member.lua
 -- include lib/other_leader.lua
+-- include lib/take_lease.lua
 -- include lib/server_time.lua
 -- include lib/due_in.lua
 -- include lib/read_due.lua
@@ -47,7 +48,7 @@ local promoted, buried, why = 0, 0, ''
 -- The lease is written last: a process that is refused everything must not keep others from leading.
 local function answer(kept)
   local next_ms = due_in_ms(call('ZRANGE', delayed, kept, kept, 'WITHSCORES'), now_ms)
-  if why == '' or promoted + buried > 0 then pcall('SET', lease, holder, 'PX', lease_ms) end
+  if why == '' or promoted + buried > 0 then take_lease(lease, holder, lease_ms) end
   return {1, promoted, buried, next_ms and math.max(0, next_ms) or -1, why}
 end
 
