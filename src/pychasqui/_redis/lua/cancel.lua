@@ -41,6 +41,7 @@ local function write_note(field, value)
   if (count + 1) * math.max(1, #field / 40) > most_notes and call('HEXISTS', notes, field) == 0 then
     return redis.error_reply('ERR no note about this job has room beside ' .. count .. ' about cancelled jobs in the stream')
   end
+  pcall('PEXPIRE', notes, notes_kept_ms)  -- needs no memory, and what follows a write passes without memory
   call('HSET', notes, field, value)
   pcall('PEXPIRE', notes, notes_kept_ms)
   publish(channel, 'cancel')
