@@ -401,7 +401,7 @@ def read_large(group: Group) -> Call:
 
 
 def empty_stream(group: Group) -> Call:
-    for number in range(200):
+    for number in range(990):
         group.client.xgroup_createconsumer(KEYS.stream, GROUP, f"consumer {number}")
     return lambda: group.empty_stream()
 
