@@ -80,6 +80,20 @@ class TestDelayed:
         self.check(group, job_id, window_ms)
 
 
+@pytest.mark.parametrize("window_ms", (0, HOUR_MS))
+def test_a_job_that_has_the_id_takes_the_index_when_it_fails_beside_a_replayed_one(
+    group: Group, window_ms: int
+) -> None:
+    fail_replayed(group, delay_ms=HOUR_MS)
+    add(group, window_ms=window_ms)
+    (entry_id,) = group.read("a", 10)
+    group.reschedule("a", (entry_id, HOUR_MS, member(ADDED, attempt=1)), job_id="job", may_be_unique=1)
+    assert group.index("job") == member(ADDED, attempt=1)
+    assert group.uniqueness_key("job") == ("wd" if window_ms else "d")
+    assert add(group) == "d"
+    assert (group.move_delayed("cancel", "job"), list(group.delayed)) == ([1], [member(REPLAYED, attempt=1)])
+
+
 class TestInStream:
     """The job that was added is in the stream, and the replayed one waits for its retry."""
 

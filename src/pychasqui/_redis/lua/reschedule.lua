@@ -32,6 +32,7 @@ local call, pcall = redis.call, redis.pcall
 -- include lib/server_time.lua
 -- include lib/longest_ttl.lua
 -- include lib/is_index_of_other.lua
+-- include lib/is_beside_other.lua
 -- include lib/point_at_delayed.lua
 -- include lib/write_events.lua
 -- include lib/remove_moved.lua
@@ -74,7 +75,7 @@ for n, id in ipairs(answers) do
     local delay_ms, member, job_id = tonumber(ARGV[i + 2]), ARGV[i + 3], ARGV[i + 4]
     local ttl_ms = math.min(delay_ms + kept_ms, longest_ttl_ms)
     local may_be_unique = ARGV[i + 5] == '1'
-    local has_other = may_be_unique and is_index_of_other(job_id, member)
+    local has_other = may_be_unique and is_beside_other(job_id, id, member)
     local index = not has_other and pcall('SET', index_key(job_id), member, 'PX', ttl_ms)
     if index and index.err then
       answers[n], why = 'x', index.err
