@@ -306,7 +306,7 @@ class Group:
         return removed
 
     def purge_delayed(self, count: int = 100, *, max_bytes: int = 2**30) -> int:
-        removed = self.run(scripts.PURGE_DELAYED, [KEYS.delayed], count, KEYS.prefix, max_bytes)
+        removed = self.run(scripts.PURGE_DELAYED, [KEYS.delayed, KEYS.stream], count, KEYS.prefix, max_bytes)
         assert isinstance(removed, int)
         return removed
 

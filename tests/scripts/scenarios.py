@@ -102,6 +102,15 @@ def delay(group: Group, delay_ms: int = -HOUR_MS, *, marker: str = "d") -> None:
         group.client.set(unique_key(job), marker, px=HOUR_MS)
 
 
+def put_others_beside(group: Group) -> None:
+    """Another job of alpha's id is delayed, and one of beta's is in the stream: these two have the keys of the ids."""
+    other = make_delayed_member("other", envelope("alpha"))
+    group.client.zadd(KEYS.delayed, {other: group.now_ms + HOUR_MS})
+    group.client.set(index_key("alpha"), other, px=HOUR_MS)
+    entry_id = group.client.xadd(KEYS.stream, {"d": envelope("beta"), "n": "other"})
+    group.client.set(unique_key("beta"), entry_id, px=HOUR_MS)
+
+
 # Done, failed and dead jobs -----------------------------------------------------------------------------------------
 
 
@@ -225,6 +234,12 @@ def _promote(group: Group) -> Call:
     return lambda by: by.promote(events=100)
 
 
+def _promote_beside_others(group: Group) -> Call:
+    delay(group)
+    put_others_beside(group)
+    return lambda by: by.promote()
+
+
 def _promote_under_another(group: Group) -> Call:
     """Its lease has no end, and gets one."""
     delay(group)
@@ -272,6 +287,14 @@ def _read_cancellations(group: Group) -> Call:
     return lambda by: by.read_cancellations()
 
 
+def _reschedule_beside_others(group: Group) -> Call:
+    held = hold(group, marked=True)
+    put_others_beside(group)
+    return lambda by: [
+        by.reschedule("a", (held[job], HOUR_MS, member(job)), job_id=job, may_be_unique=1) for job in JOBS
+    ]
+
+
 def _reschedule_cancelled(group: Group) -> Call:
     held = hold(group)
     group.client.hset(KEYS.cancelled, held["alpha"], "1")
@@ -292,6 +315,18 @@ def _postpone(group: Group) -> Call:
 def _run_now(group: Group) -> Call:
     delay(group, HOUR_MS)
     return lambda by: by.move_delayed("run", *JOBS)
+
+
+def _run_beside_others(group: Group) -> Call:
+    delay(group, HOUR_MS)
+    put_others_beside(group)
+    return lambda by: by.move_delayed("run", "beta")
+
+
+def _purge_delayed_beside_others(group: Group) -> Call:
+    delay(group, HOUR_MS)
+    put_others_beside(group)
+    return lambda by: by.purge_delayed()
 
 
 def _purge_delayed(group: Group) -> Call:
@@ -522,6 +557,7 @@ SCENARIOS = [
     Scenario("ack_with_result", _store_one_by_one, "one by one", best_effort=(*MARKERS, KEYS.result(""))),
     Scenario("reschedule", _reschedule, best_effort=(*MARKERS, KEYS.events)),
     Scenario("reschedule", _reschedule_both, "both at once"),
+    Scenario("reschedule", _reschedule_beside_others, "beside others", best_effort=(*MARKERS, *INDEXES)),
     Scenario("reschedule", _reschedule_lost, "of which one is lost"),
     Scenario("bury", _bury, best_effort=(*MARKERS, KEYS.events)),
     Scenario("bury", _bury_both, "both at once", best_effort=(KEYS.dead_dropped,)),
@@ -543,10 +579,19 @@ SCENARIOS = [
     Scenario("add_with_options", _replace, "replacing", best_effort=(LEDGER,), stands_on=MARKERS),
     Scenario("promote", _promote, best_effort=(*MARKERS, *INDEXES, KEYS.events, KEYS.promoter_lease)),
     Scenario("promote", _promote_junk, "and sets aside", best_effort=(KEYS.promoter_lease,)),
+    Scenario("promote", _promote_beside_others, "beside others", best_effort=(*MARKERS, *INDEXES, KEYS.promoter_lease)),
     Scenario("promote", _promote_under_another, "under another leader"),
     Scenario("move_delayed", _cancel, "cancelling", best_effort=(*MARKERS, *INDEXES)),
     Scenario("move_delayed", _postpone, "postponing"),
     Scenario("move_delayed", _run_now, "running", best_effort=(*MARKERS, *INDEXES)),
+    Scenario("move_delayed", _run_beside_others, "running beside others", best_effort=(*MARKERS, *INDEXES)),
+    Scenario(
+        "purge_delayed",
+        _purge_delayed_beside_others,
+        "beside others",
+        best_effort=(*MARKERS, *INDEXES),
+        stands_on=(KEYS.stream,),
+    ),
     Scenario("purge_delayed", _purge_delayed, best_effort=(*MARKERS, *INDEXES)),
     Scenario("purge_waiting", _purge_waiting, best_effort=MARKERS),
     Scenario("empty_stream", _empty_stream),

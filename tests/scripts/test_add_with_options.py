@@ -619,6 +619,19 @@ class TestReplace:
         assert group.add_with_options(only(b"second", "replace")) == "r"
         assert (group.envelopes, group.delayed) == ([b"second"], {})
         assert group.uniqueness_key("job") == group.stream[0].decode()
+        assert group.index("job") is None
+
+    @pytest.mark.parametrize("score", ("9999999999999.5", "1e300", "inf"))
+    def test_a_job_that_another_client_has_moved_to_an_odd_time_is_replaced_as_a_whole(
+        self, group: Group, score: str
+    ) -> None:
+        group.add_with_options(only(b"first", due=LATER))
+        group.client.zadd(KEYS.delayed, {make_delayed_member("mail", b"first"): score})
+        assert group.add_with_options(only(b"second", "replace")) == "r"
+        ((member, due_ms),) = group.delayed.items()
+        assert (member, group.index("job")) == (make_delayed_member("mail", b"second"), member)
+        assert due_ms >= float(score)
+        assert group.uniqueness_key("job") == "d"
 
     def test_a_delivered_job_is_left_to_its_worker(self, group: Group) -> None:
         group.add_with_options(only(b"first"))
@@ -709,6 +722,7 @@ class TestPostpone:
         group.add_with_options(only(b"first", due=LATER))
         assert group.add_with_options(only(b"second", "postpone")) == "r"
         assert (group.envelopes, group.delayed) == ([b"second"], {})
+        assert group.index("job") is None
 
     def test_a_postponed_job_keeps_its_id(self, group: Group) -> None:
         assert group.add_with_options(*(only(b"%d" % i, "postpone", due=f"+{i}000") for i in range(1, 6))) == "nrrrr"

@@ -155,6 +155,14 @@ class TestHeld:
         assert KEPT_MS - 60_000 < group.client.pttl(KEYS.cancelled) <= KEPT_MS
         assert (group.stream, group.uniqueness_key("job")) == ([entry_id], entry_id.decode())
 
+    def test_a_full_server_takes_the_note(self, group: Group) -> None:
+        group.add_with_options(wanted("job"))
+        (entry_id,) = group.read("a", 1)
+        with group.full_memory():
+            assert group.cancel("job") == "stopping"
+        assert group.notes == {entry_id: b"1"}
+        assert group.client.pttl(KEYS.cancelled) > KEPT_MS - 60_000
+
     def test_a_job_with_a_window_is_found_too(self, group: Group) -> None:
         group.add_with_options(wanted("job", window_ms=60_000))
         (entry_id,) = group.read("a", 1)

@@ -74,6 +74,26 @@ def test_a_second_sending_changes_nothing(group: Group) -> None:
     assert (group.exists, group.stream, group.consumers) == (True, [], {"official"})
 
 
+@pytest.mark.parametrize("count", (1000, 1001))
+def test_a_group_with_the_names_of_many_consumers_stays_without_the_names(group: Group, count: int) -> None:
+    """Official consumers leave theirs behind: 100,000 of them would hold the server for 200 ms."""
+    names = {f"consumer {number}" for number in range(count)}
+    with group.client.pipeline(transaction=False) as pipeline:
+        for name in names:
+            pipeline.xgroup_createconsumer(KEYS.stream, GROUP, name)
+        pipeline.execute()
+    assert group.empty_stream() == 1
+    assert group.exists
+    assert group.consumers == (names if count == 1000 else set())
+
+
+def test_a_full_server_is_emptied(group: Group) -> None:
+    group.deliver_to("official", 3)
+    with group.full_memory():
+        assert group.empty_stream() == 1
+    assert (group.stream, group.holds, group.consumers) == ([], {}, {"official"})
+
+
 def test_a_user_without_group_commands_removes_no_entry(group: Group) -> None:
     entry_ids = group.deliver_to("official", 2)
     for rule in ("-xgroup", "-xsetid"):

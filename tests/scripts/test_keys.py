@@ -47,6 +47,7 @@ NOT_IN_KEYS: dict[str, dict[str, str]] = {
 NOT_SENT = {
     ("add", "HDEL"): "only once the stream has refused the first job of a batch",
     ("add_with_options", "HDEL"): "only once the stream has refused all jobs of a batch",
+    ("promote", "ZADD"): "only if members that the dead letters refuse fill a call",
     ("cancel", "HEXISTS"): "only beside as many notes as there may be",
     ("add_with_options", "SPUBLISH"): "only to a shard channel, in a cluster",
     ("move_delayed", "SPUBLISH"): "only to a shard channel, in a cluster",

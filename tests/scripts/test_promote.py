@@ -282,6 +282,11 @@ class TestLease:
         assert group.client.get(KEYS.promoter_lease) == b"a"
         assert group.client.pttl(KEYS.promoter_lease) <= 5000
 
+    def test_one_process_leads_without_memory(self, group: Group) -> None:
+        delay(group, make_delayed_member("", b"envelope"), HOUR_MS)
+        with group.full_memory():
+            assert [group.promote(holder).leads for holder in ("a", "b", "a")] == [1, 0, 1]
+
     def test_no_job_is_overdue_when_none_is_due(self, group: Group) -> None:
         group.promote("a", lease_ms=5000)
         assert group.promote("b").overdue_ms == 0
@@ -577,6 +582,29 @@ class TestTrouble:
         assert group.envelopes == [envelope(f"job-{number}") for number in range(3)]
         assert [member[:4] for member in group.delayed] == [b"bad0", b"bad1", b"bad2", b"\x04\0\0\0"]
         assert [group.index(f"job-{number}") for number in range(3)] == [None] * 3
+
+    @pytest.mark.parametrize("bad", ([b"bad" * 100_000], [b"bad%d" % number for number in range(100)]))
+    def test_members_that_fill_a_call_and_cannot_be_buried_hold_up_no_job(self, group: Group, bad: list[bytes]) -> None:
+        for member in bad:
+            delay(group, member, -1000)
+        delay(group, make_delayed_member("mail", envelope("job")), -10)
+        group.client.set(KEYS.dead, "a string")
+        before = group.now_ms
+        first, second = (group.promote(batch=100, max_bytes=200_000) for _ in range(2))
+        assert (first.promoted, first.next_ms, second.promoted) == (0, 0, 1)
+        assert set(group.delayed) == set(bad)
+        assert all(before + 60_000 <= due_ms <= group.now_ms + 60_000 for due_ms in group.delayed.values())
+
+    @pytest.mark.parametrize("by_ms", (1000, HOUR_MS))
+    def test_members_that_fill_a_call_and_cannot_be_buried_stay_due_if_no_job_is(
+        self, group: Group, by_ms: int
+    ) -> None:
+        delay(group, b"bad", -1000)
+        due_ms = group.delayed[b"bad"]
+        delay(group, make_delayed_member("mail", envelope("job")), by_ms)
+        group.client.set(KEYS.dead, "a string")
+        assert group.promote(batch=1).next_ms > by_ms - 1000
+        assert group.delayed[b"bad"] == due_ms
 
     def test_a_promoter_whose_writes_are_refused_does_not_lead(self, group: Group) -> None:
         delay(group, make_delayed_member("mail", envelope("job")))

@@ -268,6 +268,19 @@ def promote_with_events(group: Group) -> Call:
     return lambda: group.promote(batch=PROMOTE_BATCH_WITH_EVENTS, max_bytes=PROMOTE_BYTES, events=100_000)
 
 
+def promote_beside_large_others(group: Group) -> Call:
+    """Of each id there is another job, which has the keys of the id: a large one, delayed or in the stream."""
+    ids = ids_of(PROMOTE_BATCH, 26)
+    delay(group, ids, 100, 1)
+    other, entry_id = envelope("a", LARGE), group.client.xadd(KEYS.stream, {"d": envelope("a", LARGE)})
+    for number, job_id in enumerate(ids):
+        if number % 10 == 0:
+            group.client.set(index_key(job_id), other, px=HOUR_MS)
+        else:
+            group.client.set(unique_key(job_id), entry_id, px=HOUR_MS)
+    return lambda: group.promote(batch=PROMOTE_BATCH, max_bytes=PROMOTE_BYTES)
+
+
 def move_delayed(group: Group, id_bytes: int = 26, size: int = 100, action: str = "run") -> Call:
     ids = ids_of(MOVED_A_CALL, id_bytes)[: max(20, 2 * MOVED_BYTES // (size + ID_COST * id_bytes))]
     delay(group, ids, size, group.now_ms + HOUR_MS)
@@ -387,7 +400,7 @@ def read_large(group: Group) -> Call:
 
 
 def empty_stream(group: Group) -> Call:
-    for number in range(200):
+    for number in range(990):
         group.client.xgroup_createconsumer(KEYS.stream, GROUP, f"consumer {number}")
     return lambda: group.empty_stream()
 
@@ -574,7 +587,7 @@ WORST_CASES: dict[str, tuple[Case, ...]] = {
     "list_pending": (list_pending,),
     "move_delayed": (move_delayed, move_delayed_with_long_ids, move_large_delayed),
     "move_repeatable": (move_repeatable,),
-    "promote": (promote, promote_with_events),
+    "promote": (promote, promote_with_events, promote_beside_large_others),
     "purge_delayed": (purge_delayed, purge_delayed_with_long_ids, purge_large_delayed),
     "purge_waiting": (purge_waiting, purge_waiting_with_long_ids, purge_large_waiting),
     "read": (read, read_large),

@@ -544,6 +544,23 @@ async def test_the_hold_on_entries_is_renewed_less_often_than_the_lease() -> Non
     assert len(held) <= (monotonic() - began) / (0.2 - 0.01 / 2)  # half of a renewal too soon is soon enough
 
 
+async def test_a_hold_on_entries_that_could_not_be_renewed_is_renewed_by_the_next_call() -> None:
+    """Else they lie idle for as long as official consumers wait before they take them."""
+    redis, failed = Redis(), list[int]()
+    renew = redis.broker.answer_with["renew_worker_lease"]
+
+    def fail_once(*words: Any) -> Any:
+        if words[3] and not failed:
+            failed.append(len(redis.kept))
+            raise ConnectionLost("away")
+        return renew(*words)
+
+    redis.broker.answer_with["renew_worker_lease"] = fail_once
+    async with beating(redis, FakeLanes(), lambda: first(b"1-0"), every_s=0.01, hold_s=0.2):
+        await eventually(lambda: failed and len(redis.kept) > failed[0], every=0.001)
+    assert redis.kept[failed[0]] == [b"1-0"]
+
+
 async def test_a_renewal_is_sent_while_the_last_is_on_its_way() -> None:
     """Else no lease would hold where a round trip takes a good part of it."""
     redis, lanes, under_way = Redis(), FakeLanes(), list[bool]()

@@ -234,7 +234,9 @@ class InspectorBroker:
     async def purge_delayed(self) -> int:
         """Removes as many delayed jobs as there are now, the soonest first."""
         max_removed = read_count(await self._call("ZCARD", self._keys.delayed))
-        return await self._remove_in_batches(scripts.PURGE_DELAYED, (self._keys.delayed,), max_removed)
+        return await self._remove_in_batches(
+            scripts.PURGE_DELAYED, (self._keys.delayed, self._keys.stream), max_removed
+        )
 
     async def _remove_in_batches(
         self, script: scripts.Script, keys: tuple[str, ...], max_removed: int, *words: bytes

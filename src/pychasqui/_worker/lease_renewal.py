@@ -102,6 +102,7 @@ class LeaseRenewal:
             lost = await self._send_renewals_and_find_lost(entries)
         except RedisTrouble as error:
             self._round_trips.forget_measurement()
+            self._hold_at = 0.0  # what was to be renewed with it is renewed by the next call
             action = action_for(error)
             if action is ErrorAction.NO_GROUP:
                 return await self._help_rebuild_group(error)

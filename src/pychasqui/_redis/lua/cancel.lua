@@ -22,6 +22,7 @@ local call, pcall = redis.call, redis.pcall
 -- include lib/is_after.lua
 -- include lib/is_unread.lua
 -- include lib/find_entry.lua
+-- include lib/names_entry.lua
 -- include lib/split_member.lua
 -- include lib/server_time.lua
 -- include lib/publish.lua
@@ -40,6 +41,7 @@ local function write_note(field, value)
   if (count + 1) * math.max(1, #field / 40) > most_notes and call('HEXISTS', notes, field) == 0 then
     return redis.error_reply('ERR no note about this job has room beside ' .. count .. ' about cancelled jobs in the stream')
   end
+  pcall('PEXPIRE', notes, notes_kept_ms)  -- needs no memory, and what follows a write passes without memory
   call('HSET', notes, field, value)
   pcall('PEXPIRE', notes, notes_kept_ms)
   publish(channel, 'cancel')
@@ -58,7 +60,7 @@ local location, member = found[1], found[3]
 local rank = member and call('ZRANK', delayed, member)
 if rank then
   call('ZREMRANGEBYRANK', delayed, rank, rank)
-  pcall('DEL', unpack(job_keys))
+  pcall('DEL', unpack(job_keys, names_entry(location) and 3 or 1))  -- the others may be of another job of this id
   local name = split_member(member)
   write_event(name)
   return {'removed', name}

@@ -25,6 +25,7 @@ local call, pcall = redis.call, redis.pcall
 -- include lib/longest_ttl.lua
 -- include lib/add_entry.lua
 -- include lib/point_at_entry.lua
+-- include lib/names_entry.lua
 -- include lib/postpone.lua
 -- include lib/take_out.lua
 -- include lib/publish.lua

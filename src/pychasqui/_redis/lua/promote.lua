@@ -1,10 +1,11 @@
 -- Moves delayed jobs that are due to the stream. Only the leader does: its lease spares the server the polling of the others.
 --
 -- Atomically: each due job joins the stream and leaves the delayed set, the key that finds it there by its id is removed, and
--- its uniqueness key names the new entry. If one of these two keys cannot be written, it counts as missing from then on. A
--- member that is not [length of the name][name][envelope] moves to the dead letters, with its bytes. What the stream or the
--- dead letters refuse stays delayed, and the others move. A call ends once it has moved `max_bytes`: the answer says that
--- more is due, and the caller calls again. Sent twice, it moves what is due then.
+-- its uniqueness key names the new entry. If one of these two keys cannot be written, it counts as missing from then on; one
+-- that belongs to another job of the same id stays as it is. A member that is not [length of the name][name][envelope] moves to
+-- the dead letters, with its bytes. What the stream or the dead letters refuse stays delayed, and the others move. A call ends
+-- once it has moved `max_bytes`: the answer says that more is due, and the caller calls again. Members that fill a call and are
+-- refused are due again in a minute. Sent twice, it moves what is due then.
 --
 -- KEYS  delayed (sorted set: member -> when it is due, in ms), stream, lease (string: the leader), dead letters, events
 -- ARGV  holder (the process that calls), lease_ms, batch (how many jobs at most), longest_ms (a lease of another that ends
@@ -17,7 +18,7 @@
 local delayed, stream, lease, dead, events = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local holder, lease_ms, batch, longest_ms = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 local events_max_len, prefix, max_bytes = tonumber(ARGV[5]), ARGV[6], tonumber(ARGV[7])
-local call, pcall = redis.call, redis.pcall
+local call = redis.call
 
 -- include lib/refusal.lua
 -- include lib/touch.lua
@@ -25,12 +26,16 @@ local call, pcall = redis.call, redis.pcall
 -- include lib/id_of.lua
 -- include lib/split_member.lua
 -- include lib/other_leader.lua
+-- include lib/take_lease.lua
 -- include lib/server_time.lua
 -- include lib/due_in.lua
 -- include lib/read_due.lua
 -- include lib/read_unique_keys.lua
 -- include lib/add_entry.lua
 -- include lib/point_at_entry.lua
+-- include lib/is_index_of_other.lua
+-- include lib/names_entry.lua
+-- include lib/keys_follow.lua
 -- include lib/remove_due.lua
 
 local now_ms = server_time_ms(math.floor)
@@ -43,18 +48,14 @@ local promoted, buried, why = 0, 0, ''
 -- The lease is written last: a process that is refused everything must not keep others from leading.
 local function answer(kept)
   local next_ms = due_in_ms(call('ZRANGE', delayed, kept, kept, 'WITHSCORES'), now_ms)
-  if why == '' or promoted + buried > 0 then pcall('SET', lease, holder, 'PX', lease_ms) end
+  if why == '' or promoted + buried > 0 then take_lease(lease, holder, lease_ms) end
   return {1, promoted, buried, next_ms and math.max(0, next_ms) or -1, why}
 end
 
 if not first_ms or first_ms > 0 then return answer(0) end
 
-local function write_event(name, job_id)
-  local words = {'e', 'waiting', 'id', job_id, 'ts', now_ms}
-  if name ~= '' then words[7], words[8] = 'n', name end
-  pcall('XADD', events, 'MAXLEN', '~', events_max_len, '*', unpack(words))
-end
-
+-- include lib/write_waiting_event.lua
+-- include lib/bury_member.lua
 local members = read_due(delayed, now_ms, batch, max_bytes)
 local names, envelopes, ids, unique_keys, index_keys = {}, {}, {}, {}, {}
 for i = 1, #members do  -- hot: ipairs takes 0.1 us a job longer
@@ -68,23 +69,20 @@ local locations, elsewhere = read_unique_keys(unique_keys)
 local refused = elsewhere or touch(index_keys) or refusal('ZREMRANGEBYRANK', delayed, 1, 0)
 if refused then return refused end
 
-local kept, kept_count, closed = {}, 0, nil
+local kept, kept_count, closed, moot = {}, 0, nil, {}
 for i = 1, #members do
   local is_job, location = envelopes[i] ~= '', ids[i] and locations[i]
-  local id
-  if is_job then
-    id = closed or add_entry(stream, names[i], envelopes[i], location and hides_its_origin(ids[i]))
-  else
-    id = pcall('XADD', dead, '*', 'd', members[i], 'source_id', '', 'reason', 'malformed', 'detail', 'not a delayed member')
-  end
+  local id = not is_job and bury_member(members[i])
+    or closed
+    or add_entry(stream, names[i], envelopes[i], location and hides_its_origin(ids[i]))
   if type(id) == 'table' then
-    why, kept[i], kept_count = id.err, true, kept_count + 1
-    if is_job then closed = id end  -- a stream that refuses one job refuses all
+    why, kept[i] = id.err, true
+    if is_job then closed, kept_count = id, kept_count + 1 end  -- a stream that refuses one job refuses all
   else
     if is_job then promoted = promoted + 1 else buried = buried + 1 end
-    if location then point_at_entry(unique_keys[i], location, id) end
-    if events_max_len > 0 and ids[i] then write_event(names[i], ids[i]) end
+    if ids[i] and keys_follow(ids[i], members[i], unique_keys[i], location, id) then moot[#moot + 1] = index_keys[i] end
+    if events_max_len > 0 and ids[i] then write_waiting_event(names[i], ids[i]) end
   end
 end
-remove_due(delayed, index_keys, kept)
-return answer(kept_count)
+remove_due(delayed, #members, kept, moot)
+return answer(kept_count + put_off_if_in_the_way(#members))

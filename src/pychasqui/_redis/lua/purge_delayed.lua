@@ -1,13 +1,14 @@
 -- Removes delayed jobs, also those that wait for a retry. Those that are due soonest are removed first.
 --
 -- Atomically: each job is removed together with its keys, so that a promotion finds both or neither. A key that cannot be
--- deleted counts as missing, because its job is not in the delayed set. Sent twice, it removes further jobs.
+-- deleted counts as missing, because its job is not in the delayed set. The keys of a job of the same id that is in the stream
+-- stay. Sent twice, it removes further jobs.
 --
--- KEYS  delayed (sorted set: member -> when it is due, in ms)
+-- KEYS  delayed (sorted set: member -> when it is due, in ms), stream
 -- ARGV  count, prefix of the queue's keys, max_bytes (the last member may go beyond it)
 -- Touches the keys of each job before the first write
 -- Returns how many jobs were removed
-local delayed = KEYS[1]
+local delayed, stream = KEYS[1], KEYS[2]
 local count, prefix, max_bytes = tonumber(ARGV[1]), ARGV[2], tonumber(ARGV[3])
 
 -- include lib/touch.lua
@@ -15,6 +16,7 @@ local count, prefix, max_bytes = tonumber(ARGV[1]), ARGV[2], tonumber(ARGV[3])
 -- include lib/id_of.lua
 -- include lib/split_member.lua
 -- include lib/read_due.lua
+-- include lib/names_entry.lua
 
 local members, job_keys = read_due(delayed, '+inf', count, max_bytes), {}
 for _, member in ipairs(members) do
@@ -26,5 +28,8 @@ local refused = touch(job_keys)
 if refused then return refused end
 
 if #members > 0 then redis.call('ZREMRANGEBYRANK', delayed, 0, #members - 1) end
-for i = 1, #job_keys, 3 do redis.pcall('DEL', job_keys[i], job_keys[i + 1], job_keys[i + 2]) end
+for i = 1, #job_keys, 3 do
+  local location = redis.pcall('MGET', job_keys[i])[1]
+  redis.pcall('DEL', unpack(job_keys, names_entry(location) and i + 2 or i, i + 2))
+end
 return #members

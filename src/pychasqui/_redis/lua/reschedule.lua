@@ -4,8 +4,8 @@
 -- the job joins the delayed set, due by the server's clock, and leaves the stream. While it waits it can be found by its id.
 -- This closes the race with a worker that has taken the entry over, also if the entry has come back since: a run that has
 -- lost its entry changes nothing. Sent twice, it changes nothing. A uniqueness key that cannot be written points at an entry
--- that is gone, and counts as missing. Events are best effort. A job that cancel has left a note about stays as it is: it
--- does not run again.
+-- that is gone, and counts as missing. Keys that belong to another job of the same id stay as they are: this one is not found
+-- by its id then. Events are best effort. A job that cancel has left a note about stays as it is: it does not run again.
 --
 -- KEYS  stream, delayed (sorted set: member -> when it is due, in ms), events, reports (hash of rebuild_group), notes (of
 --       cancel)
@@ -31,6 +31,8 @@ local call, pcall = redis.call, redis.pcall
 -- include lib/unfinished_group.lua
 -- include lib/server_time.lua
 -- include lib/longest_ttl.lua
+-- include lib/is_index_of_other.lua
+-- include lib/is_beside_other.lua
 -- include lib/point_at_delayed.lua
 -- include lib/write_events.lua
 -- include lib/remove_moved.lua
@@ -72,12 +74,14 @@ for n, id in ipairs(answers) do
   if i then
     local delay_ms, member, job_id = tonumber(ARGV[i + 2]), ARGV[i + 3], ARGV[i + 4]
     local ttl_ms = math.min(delay_ms + kept_ms, longest_ttl_ms)
-    local index = pcall('SET', index_key(job_id), member, 'PX', ttl_ms)
-    if index.err then
+    local may_be_unique = ARGV[i + 5] == '1'
+    local has_other = may_be_unique and is_beside_other(job_id, id, member)
+    local index = not has_other and pcall('SET', index_key(job_id), member, 'PX', ttl_ms)
+    if index and index.err then
       answers[n], why = 'x', index.err
     else
       call('ZADD', delayed, now_ms + delay_ms, member)
-      if ARGV[i + 5] == '1' then point_at_delayed(job_id, id, ttl_ms) end
+      if may_be_unique and not has_other then point_at_delayed(job_id, id, ttl_ms) end
       answers[n] = '1'
       moved[#moved + 1] = id
     end

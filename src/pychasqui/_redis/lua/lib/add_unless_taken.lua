@@ -13,6 +13,7 @@ local function add_unless_taken(name, envelope, job_id, due_ms, only, window_ms)
   end
   if not location then return 'f' end
   if found and (found.entry or found.member ~= member) then remove_waiting(found) end
+  if found and found.member and location ~= 'd' then redis.pcall('DEL', index_key(job_id)) end
   if found and found.entry then room = room + 1 end
   if only ~= '' then claim_id(job_id, location, due_ms, window_ms, is_official) end
   return found and 'r' or 'n'

@@ -47,13 +47,14 @@ local function find_unique(job_id, now_ms, kept_ms)
   local found = redis.call('MGET', unique, official, index_key(job_id))
   local location, is_official, member = found[1], found[2], found[3]
   if not (location or is_official) then return nil, nil end
-  local due_ms = member and redis.call('ZSCORE', delayed, member)
-  if due_ms then return {member = member, due_ms = tonumber(due_ms)}, is_official end
   local entry_id = string.match(location or '', '^w?(%d+-%d+)$')
   if entry_id then
     local entry = redis.pcall('XRANGE', stream, entry_id, entry_id)[1]
     if entry then return {entry = entry[1]}, is_official end  -- anybody may have written the key, with leading zeros
   end
+  local due_ms = member and redis.call('ZSCORE', delayed, member)
+  -- Anybody may have moved it to a time with a fraction, and a TTL has none.
+  if due_ms then return {member = member, due_ms = math.ceil(tonumber(due_ms))}, is_official end
   if string.sub(location or '', 1, 1) == 'w' then return {}, is_official end
   if location == 'd' then
     return find_promoted(job_id, now_ms + redis.call('PTTL', unique) - kept_ms - 1000, now_ms), is_official

@@ -1,5 +1,5 @@
 -- Removes a job from the delayed set, with its keys or, if it is to run now, into the stream. Returns the error if the stream
--- refuses it.
+-- refuses it. The uniqueness key of another job of the same id stays as it is.
 local function take_out(job_id, member, rank, runs_now)
   local location, entry_id = redis.pcall('MGET', unique_key(job_id))[1], nil
   if runs_now then
@@ -9,6 +9,7 @@ local function take_out(job_id, member, rank, runs_now)
   end
   redis.call('ZREMRANGEBYRANK', delayed, rank, rank)
   redis.pcall('DEL', index_key(job_id))
+  if names_entry(location) then return nil end
   if not runs_now then
     redis.pcall('DEL', unique_key(job_id), official_key(job_id))
   elseif location then
