@@ -60,6 +60,22 @@ class TestSending:
         assert (first.id, handle.is_new) == (handle.id, True)
         await queue.purge("waiting")
 
+    async def test_a_list_of_calls_that_grows_meanwhile_is_sent_as_it_was(
+        self, app: App, queue: Queue, queue_name: str
+    ) -> None:
+        """An error would say that nothing was added, and the caller would send all of them again."""
+
+        @app.task(queue=queue_name)
+        def send(number: int) -> None: ...
+
+        calls = [send.bind(1), send.bind(2)]
+        sending = asyncio.create_task(app.enqueue_all(calls))
+        await asyncio.sleep(0)
+        calls.append(send.bind(3))
+        handles = await sending
+        assert [handle.id for handle in handles] == [job.id for job in (await queue.jobs("waiting")).jobs]
+        await queue.purge("waiting")
+
     async def test_bulks_keep_the_order_of_the_calls(self, app: App, queue: Queue, queue_name: str) -> None:
         @app.task(queue=queue_name)
         def first(number: int) -> None: ...
