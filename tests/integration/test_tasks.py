@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import sys
 import threading
 import time
+import warnings
 from collections import Counter
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -15,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import redis
 
 from pychasqui import (
     App,
@@ -75,6 +78,28 @@ class TestSending:
         handles = await sending
         assert [handle.id for handle in handles] == [job.id for job in (await queue.jobs("waiting")).jobs]
         await queue.purge("waiting")
+
+    def test_a_loop_for_each_call_leaves_no_connections(self, redis_url: str, queue_name: str) -> None:
+        app = App(redis_url)
+
+        @app.task(queue=queue_name)
+        def send(number: int) -> None: ...
+
+        with redis.Redis.from_url(redis_url) as witness, warnings.catch_warnings():
+            warnings.simplefilter("ignore", ResourceWarning)  # nobody closes the app in these loops
+            before = witness.info("clients")["connected_clients"]
+            for number in range(10):
+                asyncio.run(send.enqueue(number))
+            gc.collect()
+            assert len(app.loop_queues._by_loop) == 1
+            assert witness.info("clients")["connected_clients"] <= before + 2
+
+            async def clear() -> None:
+                async with app:
+                    await app.queue(queue_name).obliterate()
+
+            asyncio.run(clear())
+            gc.collect()
 
     async def test_bulks_keep_the_order_of_the_calls(self, app: App, queue: Queue, queue_name: str) -> None:
         @app.task(queue=queue_name)

@@ -31,11 +31,18 @@ class LoopQueues:
             raise WrongLoop(f"queue {name!r} needs a running event loop; without one use app.sync") from None
         own = self._by_loop.get(loop)
         if own is None:
+            self._forget_closed_loops()
             own = self._by_loop[loop] = {}
         queue = own.get(name)
         if queue is None or queue.is_closed:
             queue = own[name] = self._make_queue(name)
         return queue
+
+    def _forget_closed_loops(self) -> None:
+        """A queue refers to its loop, so that neither would be freed. A program may run a loop for each call."""
+        for reference in self._by_loop.keyrefs():  # a list: another thread may come with a loop meanwhile
+            if (loop := reference()) is not None and loop.is_closed():
+                self._by_loop.pop(loop, None)
 
     @property
     def is_open(self) -> bool:
