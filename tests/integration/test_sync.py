@@ -195,7 +195,7 @@ class TestCalls:
                 time.sleep(0.001)
             handles = app.sync.enqueue_all(read([shrink.bind(1), shrink.bind(2)]))
             jobs = sync_queue.add_bulk(read([{"name": "mail"}])) + sync_queue.add_bulk(jobs=read([{"name": "mail"}]))
-            ids = [job.id for job in (*handles, *jobs)]
+            ids = [*(handle.id for handle in handles), *(job.id for job in jobs)]
             assert len(ids) == 4 == sync_queue.counts().waiting
             assert sync_queue.get_job_result_bulk(read(ids)) == [None] * 4
             assert sync_queue.cancel_delayed_bulk(read(ids)) == [False] * 4
