@@ -101,6 +101,26 @@ class TestSending:
             asyncio.run(clear())
             gc.collect()
 
+    async def test_a_close_of_an_app_that_is_cancelled_goes_on_for_all_its_queues(
+        self, proxy: Proxy, queue: Queue, queue_name: str
+    ) -> None:
+        app = App(proxy.url, queues={f"{queue_name}-b": {"timeout_s": 9}})  # over another connection
+        queues = [app.queue(queue_name), app.queue(f"{queue_name}-b")]
+        for each in queues:
+            await each.counts()
+        proxy.freeze("replies")
+        adding = asyncio.create_task(queues[0].add("send"))
+        await eventually(lambda: proxy.count(b"send"))
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await app.close()
+        assert all(each.is_closed for each in queues)
+        proxy.thaw()
+        await app.close()
+        assert (adding.done(), app.loop_queues.is_open) == (True, False)
+        await eventually(lambda: not proxy.connections)
+        await queue.purge("waiting")
+
     async def test_bulks_keep_the_order_of_the_calls(self, app: App, queue: Queue, queue_name: str) -> None:
         @app.task(queue=queue_name)
         def first(number: int) -> None: ...
