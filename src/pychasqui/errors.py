@@ -48,6 +48,21 @@ from datetime import timedelta
 from ._core.printable import printable as printable  # for programs that show an error
 
 
+class _HasOwnArguments:
+    """A part of errors whose constructors take more than a text: pickle and copy make them again of their fields."""
+
+    args: tuple[object, ...]
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _make_of_fields, (type(self), self.args, self.__dict__)
+
+
+def _make_of_fields(kind: type[BaseException], args: tuple[object, ...], fields: dict[str, object]) -> BaseException:
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(fields)
+    return error
+
+
 class ChasquiError(RuntimeError):
     """The base of all errors that pychasqui raises on purpose."""
 
@@ -95,7 +110,7 @@ class JobTimeout(ChasquiError, TimeoutError):
     """Why a run failed: it took longer than its timeout, and was stopped."""
 
 
-class JobFailed(ChasquiError):
+class JobFailed(_HasOwnArguments, ChasquiError):
     """The awaited job is dead: it has failed for good."""
 
     def __init__(self, job_id: str, *, reason: str, error_type: str, error: str, attempts: int) -> None:
@@ -216,7 +231,7 @@ LONGEST_DELAY_S = 100 * 365 * 24 * 3600
 MAX_SNOOZES = 1_000_000
 
 
-class RetryLater(Exception):
+class RetryLater(_HasOwnArguments, Exception):
     """Raised by a handler: run the job again after `delay`, in seconds or as a timedelta. It uses up an attempt."""
 
     def __init__(self, delay: float | timedelta, message: str = "") -> None:
@@ -225,7 +240,7 @@ class RetryLater(Exception):
         self.delay_ms = round(seconds * 1000)
 
 
-class Snooze(Exception):
+class Snooze(_HasOwnArguments, Exception):
     """Raised by a handler: run the job again after `delay`, without using up an attempt.
 
     After `limit` times the next Snooze makes the job dead. Job.snoozes counts them.

@@ -113,7 +113,7 @@ class Results:
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(job_id, []).append(future)
         try:
-            if self._begun is None:
+            if self._begun is None or self._begun.cancelled() or (self._listening and self._listening.cancelled()):
                 self._begun = asyncio.ensure_future(self._begin_listening())
             await asyncio.wait({self._begun, future}, return_when=asyncio.FIRST_COMPLETED)
             # Only now: a job that ends between a lookup and the subscription would be missed.
@@ -150,6 +150,8 @@ class Results:
 
     async def _begin_listening(self) -> None:
         """Reads which jobs have ended lately, and subscribes to the events from there on."""
+        if self._polling is not None:  # a program may cancel all tasks of its loop, and go on
+            self._polling.cancel()
         is_past_known = await self._try_to_read_past_events()
         self._listening = asyncio.ensure_future(self._follow_events(is_past_known=is_past_known))
         self._polling = asyncio.ensure_future(self._poll_results())

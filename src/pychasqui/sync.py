@@ -67,6 +67,29 @@ def _make_blocking_method_of_part(
     return call
 
 
+def _read_iterable_in_caller(parameter: str, method: Callable[P, R]) -> Callable[P, R]:
+    """The blocking method, which makes a list of its first argument before it blocks.
+
+    A generator is the user's code: on the loop Django would refuse its queries, another thread may run it, and the
+    calls of all threads would wait for it.
+    """
+
+    @wraps(method)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        changed_args: Any = (*args[:1], *map(_to_list_if_iterable, args[1:2]), *args[2:])
+        changed: Any = kwargs
+        if parameter in kwargs:
+            changed = {**kwargs, parameter: _to_list_if_iterable(kwargs[parameter])}
+        return method(*changed_args, **changed)
+
+    return call
+
+
+def _to_list_if_iterable(value: Any) -> Any:
+    """Returns what is no iterable of items as it is: the method refuses it."""
+    return list(value) if isinstance(value, Iterable) and not isinstance(value, (str, bytes)) else value
+
+
 def _get_dlq(queue: Queue) -> DeadLetters:
     return queue.dlq
 
@@ -90,7 +113,7 @@ class SyncDeadLetters:
     replay_with = _make_blocking_method_of_part(_get_dlq, DeadLetters.replay_with)
     remove = _make_blocking_method_of_part(_get_dlq, DeadLetters.remove)  # type: ignore[arg-type]
     purge = _make_blocking_method_of_part(_get_dlq, DeadLetters.purge)
-    restore = _make_blocking_method_of_part(_get_dlq, DeadLetters.restore)
+    restore = _read_iterable_in_caller("letters", _make_blocking_method_of_part(_get_dlq, DeadLetters.restore))
 
 
 class SyncRepeatables:
@@ -139,21 +162,21 @@ class QueueMethods:
         return call_blocking(self._queues, blocking_call, "await the method of Queue", make, needs_task=needs_task)
 
     add = _make_blocking_method(Queue.add, needs_task=False)
-    add_bulk = _make_blocking_method(Queue.add_bulk)
+    add_bulk = _read_iterable_in_caller("jobs", _make_blocking_method(Queue.add_bulk))
     add_unique = _make_blocking_method(Queue.add_unique)
     fire_now = _make_blocking_method(Queue.fire_now)
     cancel = _make_blocking_method(Queue.cancel)
     cancel_delayed = _make_blocking_method(Queue.cancel_delayed)
-    cancel_delayed_bulk = _make_blocking_method(Queue.cancel_delayed_bulk)
+    cancel_delayed_bulk = _read_iterable_in_caller("job_ids", _make_blocking_method(Queue.cancel_delayed_bulk))
     reschedule = _make_blocking_method(Queue.reschedule)
     run_now = _make_blocking_method(Queue.run_now)
     get_job_result = _make_blocking_method(Queue.get_job_result)
-    get_job_result_bulk = _make_blocking_method(Queue.get_job_result_bulk)
+    get_job_result_bulk = _read_iterable_in_caller("job_ids", _make_blocking_method(Queue.get_job_result_bulk))
     get_job_progress = _make_blocking_method(Queue.get_job_progress)
     get_job_logs = _make_blocking_method(Queue.get_job_logs)
     read_job_log = _make_blocking_method(Queue.read_job_log)
     wait_for_result = _make_blocking_method(Queue.wait_for_result)
-    wait_for_results = _make_blocking_method(Queue.wait_for_results)
+    wait_for_results = _read_iterable_in_caller("job_ids", _make_blocking_method(Queue.wait_for_results))
     counts = _make_blocking_method(Queue.counts)
     jobs = _make_blocking_method(Queue.jobs)
     get_job = _make_blocking_method(Queue.get_job)
@@ -292,7 +315,7 @@ class SyncApp:
 
     def enqueue_all(self, calls: Iterable[BoundTask[R]]) -> list[SyncJobHandle[R]]:
         """Adds many jobs, each made by a task's bind(); see App.enqueue_all()."""
-        make = partial(self._app.enqueue_all, calls)
+        make = partial(self._app.enqueue_all, _to_list_if_iterable(calls))  # here: see _read_iterable_in_caller()
         handles = call_blocking(self._queues, "app.sync.enqueue_all", "await app.enqueue_all(...)", make)
         return [SyncJobHandle(handle, self._queues) for handle in handles]
 

@@ -240,7 +240,7 @@ class FunctionTask(Task[P, R_co]):
 async def enqueue_bulks(calls: Iterable[BoundTask[R]], queues: LoopQueues) -> list[JobHandle[R]]:
     """See App.enqueue_all()."""
     check_is_iterable("calls", calls, "of what task.bind(...) returns")
-    given = calls if isinstance(calls, list) else list(calls)
+    given = list(calls)  # the caller's list may change while they are sent
     by_queue: defaultdict[str, list[BoundTask[R]]] = defaultdict(list)
     for call in given:
         if type(call) is not BoundTask:

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import TracebackType
 
 import pytest
+import redis
 
 from pychasqui import Queue
 from pychasqui.cli.add import _add_jobs_from_stdin_lines
@@ -18,6 +19,7 @@ from pychasqui.cli.output import Output
 from pychasqui.settings import FoundSetting
 from tests.cli.conftest import COMMAND, Finished, plain_environment
 from tests.cli.terminals import TerminalRun
+from tests.support.server import RedisServer
 
 
 @pytest.fixture
@@ -56,6 +58,17 @@ def test_a_dry_run_with_a_wrong_line_says_that_nothing_was_added(chasqui: Finish
     ended = chasqui(*arguments, stdin="1\n" * 1000 + "{\n", CHASQUI_REDIS_URL=redis_url)
     assert ended.returncode == ExitCode.FAILED
     assert ended.stderr.strip().endswith("; nothing was added")
+
+
+def test_lines_that_are_jobs_when_redis_refuses_the_next_ones_are_counted(chasqui: Finished) -> None:
+    """Who does not know that adds them a second time."""
+    with RedisServer("--maxmemory", "4mb") as server, redis.Redis(unix_socket_path=str(server.socket_path)) as witness:
+        lines = f'"{"x" * 100}"\n' * 50_000
+        ended = chasqui("add", "q", "n", "-", stdin=lines, CHASQUI_REDIS_URL=server.url)
+        added = witness.xlen("{chasqui:q}:stream")
+    assert added >= 1000
+    assert ended.returncode == ExitCode.REDIS
+    assert ended.stderr.startswith(f"the first {added:,} jobs are in the queue\nError: OOM")
 
 
 class QueueCancelledAtItsEnd(Queue):

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pychasqui import Job, JobExpired, JobFailed, Queue, QueueEvents, Worker
-from pychasqui._wire.envelope import decode_envelope, read_expiry_ms
+from pychasqui._wire.envelope import decode_envelope, read_expiry_ms, read_timeout_s_or_zero
 from pychasqui.errors import InvalidArgument, InvalidType
 from pychasqui.metrics import InMemorySink
 from tests.support.streams import Stream
@@ -88,6 +88,19 @@ async def test_the_time_is_the_servers_and_survives_a_delay(queue: Queue, stream
     for _, fields in entries:
         envelope = decode_envelope(fields[b"d"])
         assert before + 100_000 <= (read_expiry_ms(envelope.extras) or 0) <= after + 100_001
+
+
+async def test_a_job_of_a_producer_whose_clock_is_at_1970_expires_and_has_its_timeout(
+    queue: Queue, stream: Stream, witness: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A small machine without a battery starts there. The time of Redis takes the place of eight bytes."""
+    monkeypatch.setattr("pychasqui._producer.encoder._now_ms", lambda: 1000)
+    before = await server_ms(witness)
+    await queue.add("report", expires_in=timedelta(seconds=100), timeout=LATER)
+    ((_, fields),) = await witness.xrange(stream.key)
+    envelope = decode_envelope(fields[b"d"])
+    assert (read_expiry_ms(envelope.extras) or 0) >= before + 100_000
+    assert read_timeout_s_or_zero(envelope.extras) == LATER.total_seconds()
 
 
 async def server_ms(witness: Any) -> int:

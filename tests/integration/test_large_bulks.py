@@ -112,6 +112,19 @@ async def test_a_ledger_that_refuses_the_record_does_not_make_added_jobs_fail(
         assert await stream.length() == 40
 
 
+async def test_a_stream_whose_ids_end_in_the_middle_leaves_a_bulk_unknown(
+    queue: Queue, stream: Stream, witness: redis.asyncio.Redis
+) -> None:
+    await witness.xadd(stream.key, {"d": "x"}, id="18446744073709551615-18446744073709551611")
+    await add_batch_by_transaction(queue, 1)
+    with pytest.raises(AddUnknown, match="took 3 of 20") as unknown:
+        await add_batch_by_transaction(queue)
+    assert len(unknown.value.job_ids) == 20
+    assert await stream.length() == 5
+    with pytest.raises(ReplyError, match="exhausted"):
+        await add_batch_by_transaction(queue)
+
+
 async def test_a_bulk_behind_a_slow_reply_keeps_its_own_timeout(
     proxy: Proxy, queue_name: str, stream: Stream, witness: redis.asyncio.Redis
 ) -> None:

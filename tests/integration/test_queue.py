@@ -265,6 +265,18 @@ class TestAddBulk:
         jobs.append({"name": "send"})
         assert [job.id for job in await adding] == await stream.ids()
 
+    async def test_mappings_that_change_meanwhile_are_returned_as_they_were_sent(
+        self, queue: Queue, stream: Stream
+    ) -> None:
+        jobs: list[dict[str, Any]] = [{"name": "send", "data": number} for number in range(6000)]
+        adding = asyncio.create_task(queue.add_bulk(jobs))
+        await asyncio.sleep(0)
+        for job in jobs:
+            job.clear()
+        added = await adding
+        assert [(job.name, job.data) for job in added] == [("send", number) for number in range(6000)]
+        assert [job.id for job in added] == await stream.ids()
+
     async def test_a_cancelled_bulk_leaves_no_error_that_asyncio_logs(
         self, redis_url: str, queue_name: str, caplog: pytest.LogCaptureFixture
     ) -> None:

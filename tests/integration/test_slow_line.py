@@ -2,14 +2,33 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 
 import pytest
 
-from pychasqui import Job, Queue, Worker
+from pychasqui import AddUnknown, Job, Queue, RedisTrouble, Worker
 from pychasqui._core import limits
 from tests.support.proxy import Proxy
 from tests.support.waiting import eventually
+
+
+async def test_a_line_that_dies_after_the_timeout_of_an_add_does_not_hang_the_next_call(
+    proxy: Proxy, queue: Queue
+) -> None:
+    """Its bytes moved at the timeout, so it was kept. Then more of them wait than others may write behind."""
+    async with Queue(queue.name, redis_url=proxy.url, timeout_s=1) as slow:
+        await slow.add_bulk([{"name": "send", "data": "x" * 100_000}])
+        await slow.counts()
+        proxy.limit(200_000)
+        with pytest.raises(AddUnknown):
+            await slow.add_bulk({"name": "send", "data": "x" * 100_000} for _ in range(40))
+        proxy.freeze()
+        async with asyncio.timeout(20):
+            with pytest.raises(RedisTrouble):
+                await slow.counts()
+        proxy.cut()
+    await queue.purge("waiting")
 
 
 async def test_a_batch_that_takes_longer_than_a_timeout_to_arrive_is_run(

@@ -9,12 +9,12 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -33,6 +33,8 @@ from pychasqui._tasks.portal import Portal, portal
 from pychasqui._tasks.portal_loop import LAST_KNOWN_PYTHON, PortalLoop
 from pychasqui.sync import SyncDeadLetters, SyncRepeatables
 from tests.support.server import RedisServer
+
+T = TypeVar("T")
 
 
 @pytest.fixture
@@ -169,6 +171,42 @@ class TestCalls:
             added = list(pool.map(wait_or_add, range(12)))
         assert sum(added) == sync_queue.counts().waiting == 400
         assert time.monotonic() - began < 20
+
+    def test_a_generator_is_read_in_the_thread_of_its_caller_where_no_loop_runs(
+        self, app: App, sync_queue: SyncQueue
+    ) -> None:
+        """Django refuses queries where a loop runs, and a slow one would hold up the calls of other threads."""
+        mine = threading.get_ident()
+
+        def read(items: Iterable[T]) -> Iterator[T]:
+            for item in items:
+                assert threading.get_ident() == mine
+                with pytest.raises(RuntimeError, match="no running event loop"):
+                    asyncio.get_running_loop()
+                yield item
+
+        @app.task(queue=sync_queue.name)
+        def shrink(width: int) -> int:
+            return width
+
+        with ThreadPoolExecutor(1) as pool:
+            other = pool.submit(sync_queue.wait_for_result, "no job", timeout=1)  # runs the loop meanwhile
+            while not portal._calls:
+                time.sleep(0.001)
+            handles = app.sync.enqueue_all(read([shrink.bind(1), shrink.bind(2)]))
+            jobs = sync_queue.add_bulk(read([{"name": "mail"}])) + sync_queue.add_bulk(jobs=read([{"name": "mail"}]))
+            ids = [*(handle.id for handle in handles), *(job.id for job in jobs)]
+            assert len(ids) == 4 == sync_queue.counts().waiting
+            assert sync_queue.get_job_result_bulk(read(ids)) == [None] * 4
+            assert sync_queue.cancel_delayed_bulk(read(ids)) == [False] * 4
+            assert sync_queue.dlq.restore(read([])) == 0
+            with pytest.raises(TimeoutError):
+                sync_queue.wait_for_results(read(ids), timeout=0.1)
+            assert isinstance(other.exception(), TimeoutError)
+        with pytest.raises(TypeError, match="job_ids must be several ids, not str"):
+            sync_queue.get_job_result_bulk("id")
+        with pytest.raises(TypeError, match="jobs must be a list"):
+            sync_queue.add_bulk(3)  # type: ignore[arg-type]
 
     async def test_a_call_where_a_loop_runs_says_what_to_await(self, app: App) -> None:
         @app.task

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import sys
 import threading
 import time
+import warnings
 from collections import Counter
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -15,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import redis
 
 from pychasqui import (
     App,
@@ -58,6 +61,64 @@ class TestSending:
         first, second = (await queue.jobs("waiting")).jobs
         assert (first.name, first.data) == (second.name, second.data) == ("send_mail", {"to": "ada"})
         assert (first.id, handle.is_new) == (handle.id, True)
+        await queue.purge("waiting")
+
+    async def test_a_list_of_calls_that_grows_meanwhile_is_sent_as_it_was(
+        self, app: App, queue: Queue, queue_name: str
+    ) -> None:
+        """An error would say that nothing was added, and the caller would send all of them again."""
+
+        @app.task(queue=queue_name)
+        def send(number: int) -> None: ...
+
+        calls = [send.bind(1), send.bind(2)]
+        sending = asyncio.create_task(app.enqueue_all(calls))
+        await asyncio.sleep(0)
+        calls.append(send.bind(3))
+        handles = await sending
+        assert [handle.id for handle in handles] == [job.id for job in (await queue.jobs("waiting")).jobs]
+        await queue.purge("waiting")
+
+    def test_a_loop_for_each_call_leaves_no_connections(self, redis_url: str, queue_name: str) -> None:
+        app = App(redis_url)
+
+        @app.task(queue=queue_name)
+        def send(number: int) -> None: ...
+
+        with redis.Redis.from_url(redis_url) as witness, warnings.catch_warnings():
+            warnings.simplefilter("ignore", ResourceWarning)  # nobody closes the app in these loops
+            before = witness.info("clients")["connected_clients"]
+            for number in range(10):
+                asyncio.run(send.enqueue(number))
+            gc.collect()
+            assert len(app.loop_queues._by_loop) == 1
+            assert witness.info("clients")["connected_clients"] <= before + 2
+
+            async def clear() -> None:
+                async with app:
+                    await app.queue(queue_name).obliterate()
+
+            asyncio.run(clear())
+            gc.collect()
+
+    async def test_a_close_of_an_app_that_is_cancelled_goes_on_for_all_its_queues(
+        self, proxy: Proxy, queue: Queue, queue_name: str
+    ) -> None:
+        app = App(proxy.url, queues={f"{queue_name}-b": {"timeout_s": 9}})  # over another connection
+        queues = [app.queue(queue_name), app.queue(f"{queue_name}-b")]
+        for each in queues:
+            await each.counts()
+        proxy.freeze("replies")
+        adding = asyncio.create_task(queues[0].add("send"))
+        await eventually(lambda: proxy.count(b"send"))
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await app.close()
+        assert all(each.is_closed for each in queues)
+        proxy.thaw()
+        await app.close()
+        assert (adding.done(), app.loop_queues.is_open) == (True, False)
+        await eventually(lambda: not proxy.connections)
         await queue.purge("waiting")
 
     async def test_bulks_keep_the_order_of_the_calls(self, app: App, queue: Queue, queue_name: str) -> None:

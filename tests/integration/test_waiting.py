@@ -284,6 +284,24 @@ class TestEnds:
             assert await patient == 1
         assert impatient.cancelled()
 
+    async def test_a_program_that_cancels_all_tasks_of_its_loop_can_wait_again(
+        self, queue: Queue, redis_url: str, queue_name: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(results, "SECOND_LOOK_S", 60)
+        waits = [asyncio.create_task(queue.wait_for_result(name)) for name in ("early", "late")]
+        await eventually(lambda: queue._results is not None and queue._results._listening is not None)
+        ours = asyncio.current_task()
+        others = [task for task in asyncio.all_tasks() if task is not ours]
+        for task in others:
+            task.cancel()
+        await asyncio.wait(others)
+        assert all(wait.cancelled() for wait in waits)
+        waiting = asyncio.create_task(queue.wait_for_result("late", timeout=20))
+        await asyncio.sleep(0)
+        await queue.add("echo", 17, job_id="late", delay_ms=200)
+        async with Worker(queue_name, echo, redis_url=redis_url, store_results=True):
+            assert await waiting == 17
+
     async def test_several_results_come_in_the_order_of_their_ids(
         self, queue: Queue, redis_url: str, queue_name: str
     ) -> None:

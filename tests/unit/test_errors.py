@@ -53,3 +53,22 @@ def test_an_unknown_add_knows_its_jobs_over_a_copy() -> None:
         assert isinstance(again, errors.AddUnknown)
         assert again.job_ids == ["a", "b"]
         assert str(again) == "no answer"
+
+
+@in_one_test(
+    "error",
+    (
+        errors.JobFailed("j", reason="panic", error_type="E", error="text", attempts=3),
+        errors.JobExpired("j", reason="expired", error_type="", error="", attempts=0),
+        errors.RetryLater(5),
+        errors.Snooze(5, 7, "later"),
+        errors.UnknownTask(5, "who?"),
+        errors.ReplyError("NOPERM no"),
+    ),
+)
+def test_an_error_of_another_process_is_the_same_error(error: Exception) -> None:
+    """A process pool that cannot read the error of a function breaks, or waits for ever."""
+    error.add_note("a note")
+    for again in (copy.copy(error), copy.deepcopy(error), pickle.loads(pickle.dumps(error))):
+        assert type(again) is type(error)
+        assert (str(again), vars(again)) == (str(error), vars(error))

@@ -78,6 +78,16 @@ def test_a_queue_reads_no_script_before_it_sends_one_unless_all_are_asked_for() 
     loaded_by(f"{code}scripts.read_and_hash_all_scripts()\nassert {count} == {total}")
 
 
+def test_all_scripts_are_read_where_asserts_are_not_executed() -> None:
+    """PYTHONOPTIMIZE is set in many images."""
+    program = (
+        "from pychasqui._redis import scripts\nscripts.read_and_hash_all_scripts()\n"
+        "print({'hash' in vars(s) for s in vars(scripts).values() if isinstance(s, scripts.Script)})"
+    )
+    ended = subprocess.run([sys.executable, "-P", "-O", "-c", program], capture_output=True, text=True, check=True)
+    assert ended.stdout == "{True}\n"
+
+
 def test_a_worker_reads_each_script_when_it_starts() -> None:
     """Files that are replaced while it runs are another version's. It needs no server for that."""
     loaded_by(

@@ -497,7 +497,8 @@ class TestSlowLines:
             await ask(socket, within_s=0.02)
         assert line.is_aborted
 
-    async def test_a_strict_deadline_is_kept_and_its_reply_is_dropped(self) -> None:
+    async def test_a_strict_deadline_is_kept_and_its_reply_is_dropped(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(socket_module, "PROGRESS_PERIOD_S", 30)
         socket, line = open_socket()
         answers: list[Any] = []
         socket.write_without_reply_handler(b"first")
@@ -557,7 +558,10 @@ class TestSlowLines:
         receive(socket, b"x" * 1000 + b"\r\n")
         assert await call == b"x" * 4000
 
-    async def test_strict_deadlines_are_kept_behind_a_call_that_sends_another_when_it_is_late(self) -> None:
+    async def test_strict_deadlines_are_kept_behind_a_call_that_sends_another_when_it_is_late(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(socket_module, "PROGRESS_PERIOD_S", 30)
         socket, line = open_socket()
         answers: list[Any] = []
         sent: list[asyncio.Future[Any]] = []

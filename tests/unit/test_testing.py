@@ -115,6 +115,7 @@ class TestInline:
         with inline(app) as jobs:
             handle = send_mail.sync.enqueue("ada")
             app.sync.queue("other").add("by name", 5)
+            app.sync.close()
             assert jobs.of(send_mail) == [send_mail.bind("ada")]
             assert [(job.queue, job.name, job.data) for job in jobs.all][1] == ("other", "by name", 5)
             assert handle.is_new

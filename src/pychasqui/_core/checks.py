@@ -8,6 +8,9 @@ from typing import Any
 
 from ..errors import InvalidArgument, InvalidType
 from .limits import MAX_JOB_ID_BYTES, MAX_NAME_BYTES, MAX_QUEUE_NAME_BYTES, RELEASED
+from .user_objects import to_plain_str
+
+MAX_INT = 2**63 - 1  # that Redis takes
 
 
 def check_queue_name(value: Any) -> str:
@@ -77,7 +80,7 @@ def check_new_job_id(value: Any) -> str:
         raise InvalidArgument(f"job_id {value[:40]!r}... is longer than {MAX_JOB_ID_BYTES} bytes")
     if not value.isprintable():
         raise InvalidArgument(f"job_id {value[:200]!r} holds a character that cannot be printed")
-    return value
+    return value if type(value) is str else to_plain_str(value)  # the encoder takes no subclasses
 
 
 def check_int(field: str, value: Any, low: int, high: int | None = None, *, default: int | None = None) -> int:
@@ -86,9 +89,10 @@ def check_int(field: str, value: Any, low: int, high: int | None = None, *, defa
         return default
     if isinstance(value, bool) or not isinstance(value, int):
         raise InvalidType(f"{field} must be an int, not {type(value).__name__} {value!r}"[:300])
-    if value < low or (high is not None and value > high):
+    if value < low or value > (MAX_INT if high is None else high):
         bound = f"at least {low}" if high is None else f"from {low} to {high}"
-        raise InvalidArgument(f"{field} is {value}, must be {bound}")
+        number = str(value) if abs(value) <= MAX_INT else "a number of more than 64 bits"
+        raise InvalidArgument(f"{field} is {number}, must be {bound}")
     return value
 
 

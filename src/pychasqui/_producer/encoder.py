@@ -211,7 +211,7 @@ def _encode_own_extras(options: JobOptions, add_options: AddOptions) -> bytes:
     timeout_ms = check_optional_timedelta_ms("timeout", options.get("timeout"))
     extras = {TIMEOUT: timeout_ms} if timeout_ms else {}
     if add_options.expires_ms:
-        extras[EXPIRES] = _now_ms() + add_options.expires_ms
+        extras[EXPIRES] = max(_now_ms() + add_options.expires_ms, 2**32)  # eight bytes, also while a clock is at 1970
     return encode_extras(**extras) if extras else b""
 
 

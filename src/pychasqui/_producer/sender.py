@@ -110,8 +110,12 @@ class Sender:
     async def _add_in_batches(self, encoded: JobBatch, jobs: list[Mapping[str, Any]], wait_replicas: int) -> list[Job]:
         batches = encoded.cut_into_batches()
         needed_room = encoded.count_due_now() if self._max_stream_len else 0
-        answers = await self._start_batches_until_one_fails(batches, needed_room, wait_replicas)
-        added = make_added_jobs(encoded, jobs, self._queue)  # hot: built while Redis works
+        # The first batch checks that the stream has room for all, so it goes alone; the others skip the check.
+        first = batches[: 1 if needed_room else limits.ADD_WINDOW]
+        answers = [self._start_batch(batch, needed_room, wait_replicas) for batch in first]
+        # hot: built while Redis works. Before the first await: the caller's mappings may change.
+        added = make_added_jobs(encoded, jobs, self._queue)
+        await self._start_rest_until_one_fails(batches, answers, wait_replicas)
         # hot: there is nearly always one; gather takes 20 us
         results = (
             [await _await_answer_or_return_error(answers[0])]
@@ -125,28 +129,26 @@ class Sender:
                 _set_flags_by_answer(job, answer)
         return added
 
-    async def _start_batches_until_one_fails(
-        self, batches: list[JobBatch], needed_room: int, wait_replicas: int
-    ) -> list[asyncio.Future[str]]:
-        """Starts a few batches at a time, and no more of them once one has failed."""
+    def _start_batch(self, batch: JobBatch, needed_room: int, wait_replicas: int) -> asyncio.Future[str]:
         adder = self._replicated if wait_replicas else self._adder
-        answers: list[asyncio.Future[str]] = []
-        for batch in batches:
-            jobs = (batch.envelopes, batch.names, batch.ids, batch.options)
-            answers.append(adder.add_all(self._loop, *jobs, needed_room, wait_replicas))
-            # The first batch checks that the stream has room for all, so it goes alone; the others skip the check.
-            behind = len(answers) - (1 if needed_room else limits.ADD_WINDOW)
-            if behind >= 0 and len(batches) > 1:
-                try:
-                    await asyncio.wait({answers[behind]})
-                except asyncio.CancelledError:
-                    for answer in answers:
-                        answer.cancel()  # as of a single add; asyncio would log what nobody awaits any more
-                    raise
-                if answers[behind].exception() is not None:
-                    break
-            needed_room = 0
-        return answers
+        jobs = (batch.envelopes, batch.names, batch.ids, batch.options)
+        return adder.add_all(self._loop, *jobs, needed_room, wait_replicas)
+
+    async def _start_rest_until_one_fails(
+        self, batches: list[JobBatch], answers: list[asyncio.Future[str]], wait_replicas: int
+    ) -> None:
+        """Appends the answers of the other batches. A few are in flight; once one has failed, no more are started."""
+        for position in range(len(answers), len(batches)):
+            earlier = answers[max(0, position - limits.ADD_WINDOW)]
+            try:
+                await asyncio.wait({earlier})
+            except asyncio.CancelledError:
+                for answer in answers:
+                    answer.cancel()  # as of a single add; asyncio would log what nobody awaits any more
+                raise
+            if earlier.exception() is not None:
+                return
+            answers.append(self._start_batch(batches[position], 0, wait_replicas))
 
     async def close(self) -> None:
         if self._bulks:

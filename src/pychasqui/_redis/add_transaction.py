@@ -95,7 +95,7 @@ class AddTransactions:
         write(b"".join(parts))
 
     def expect_replies(self, jobs: int, deadline: float, on_reply: OnReply) -> None:
-        """Pass on how many jobs were added, None if nothing was done, or an error."""
+        """Pass on how many jobs were added, from the front, None if nothing was done, or an error if none was added."""
         answer = TransactionAnswer(jobs, on_reply)
         for _ in range(jobs + 3):
             self._socket.expect_reply(deadline, answer.on_queued_reply)
@@ -122,7 +122,7 @@ class TransactionAnswer:
         elif type(reply) is list:
             added = reply[: self._jobs]  # the rest is of the ledger, which nobody asks about a batch that is answered
             refusal = next((each for each in added if isinstance(each, ChasquiError)), None)
-            self._on_reply(refusal or len(added))
+            self._on_reply(len(added) if refusal is None else added.index(refusal) or refusal)
         else:
             self._on_reply(self._trouble or reply)
 

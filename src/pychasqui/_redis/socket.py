@@ -290,11 +290,14 @@ class Socket(asyncio.BufferedProtocol):
         )
 
     def _time_out_strict_calls(self, now: float) -> None:
-        """Fails strict calls past their deadline. Their replies keep their places in the order and are dropped."""
+        """Fails strict calls past their deadline. Their replies keep their places in the order and are dropped.
+
+        Their deadlines stay: until the replies have come, the line must move, or those who wait to write never could.
+        """
         late: list[OnReply] = []
         for position, (on_reply, deadline, is_strict) in enumerate(self._pending):
             if is_strict and deadline <= now:
-                self._pending[position] = (_drop_reply, float("inf"), False)
+                self._pending[position] = (_drop_reply, deadline, False)
                 late.append(on_reply)
         for on_reply in late:  # now, because one of them may send another command
             on_reply(CommandTimeout("the server did not answer in time"))

@@ -31,11 +31,18 @@ class LoopQueues:
             raise WrongLoop(f"queue {name!r} needs a running event loop; without one use app.sync") from None
         own = self._by_loop.get(loop)
         if own is None:
+            self._forget_closed_loops()
             own = self._by_loop[loop] = {}
         queue = own.get(name)
         if queue is None or queue.is_closed:
             queue = own[name] = self._make_queue(name)
         return queue
+
+    def _forget_closed_loops(self) -> None:
+        """A queue refers to its loop, so that neither would be freed. A program may run a loop for each call."""
+        for reference in self._by_loop.keyrefs():  # a list: another thread may come with a loop meanwhile
+            if (loop := reference()) is not None and loop.is_closed():
+                self._by_loop.pop(loop, None)
 
     @property
     def is_open(self) -> bool:
@@ -56,9 +63,23 @@ class LoopQueues:
             self._replacement = before
 
     async def close(self) -> None:
-        """Closes the queues of the running loop. Others stay open; one that is asked for later is made again."""
-        for queue in self._by_loop.pop(asyncio.get_running_loop(), {}).values():
-            await queue.close()
+        """Closes the queues of the running loop. Others stay open; one that is asked for later is made again.
+
+        They close together, and go on to if the caller is cancelled; the next call waits for them.
+        """
+        if self._replacement is not None:  # those of a test stay open, and its synchronous code has no loop
+            return
+        loop = asyncio.get_running_loop()
+        own = self._by_loop.get(loop, {})
+        closing = [asyncio.ensure_future(queue.close()) for queue in own.values()]
+        if closing:
+            await asyncio.wait(closing)
+        for name in [name for name, queue in own.items() if queue.is_closed]:
+            del own[name]
+        if not own:
+            self._by_loop.pop(loop, None)
+        for one in closing:
+            one.result()
 
 
 def run_coroutine_that_never_waits(coroutine: Coroutine[Any, Any, T]) -> T:

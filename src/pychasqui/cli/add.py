@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..errors import InvalidArgument, InvalidType, JobFailed, ResultNotStored, printable
+from ..errors import AddUnknown, ChasquiError, InvalidArgument, InvalidType, JobFailed, ResultNotStored, printable
 from .app_targets import app_option
 from .confirm import dry_run_option, stop_reading_at_ctrl_c
 from .data_argument import parse_json, read_data_from_json_or_file
@@ -155,9 +155,12 @@ async def _add_jobs_from_stdin_lines(
         context.output.print_message_to_stderr(f"interrupted: {_describe_added(stored)}")
         raise
     except CancelledError:  # while it waited for Redis
-        is_known = dry_run or not batch
-        bounds = f"{stored:,} to {stored + len(batch):,} jobs are in the queue"
-        context.output.print_message_to_stderr(f"interrupted: {_describe_added(stored) if is_known else bounds}")
+        unknown = 0 if dry_run else len(batch)
+        context.output.print_message_to_stderr(f"interrupted: {_describe_added(stored, unknown)}")
+        raise
+    except ChasquiError as error:  # of Redis: a second call would add the first lines again
+        unknown = len(batch) if isinstance(error, AddUnknown) else 0
+        context.output.print_message_to_stderr(_describe_added(stored, unknown))
         raise
     record = {"queue": queue.name, "added": added, "dry_run": dry_run}
     context.output.print_line_or_json(
@@ -191,7 +194,10 @@ async def _add_batch(queue: Queue, batch: list[dict[str, Any]], added_before: in
     return added, 0 if dry_run else added
 
 
-def _describe_added(added: int) -> str:
+def _describe_added(added: int, unknown: int = 0) -> str:
+    """Says how many of the first lines are jobs in the queue; of `unknown` more nobody knows."""
+    if unknown:
+        return f"{added:,} to {added + unknown:,} jobs are in the queue"
     if not added:
         return "nothing was added"
     return "the first job is in the queue" if added == 1 else f"the first {added:,} jobs are in the queue"

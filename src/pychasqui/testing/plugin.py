@@ -50,5 +50,6 @@ def chasqui_server(chasqui_session_server: str) -> str:
     with socket.socket(socket.AF_UNIX) as connection:
         connection.connect(unquote(urlsplit(chasqui_session_server).path))
         connection.sendall(b"FLUSHALL\r\n")
-        assert connection.recv(64).startswith(b"+OK")
+        if not connection.recv(64).startswith(b"+OK"):
+            raise RuntimeError("the private server of this run has not been emptied")
     return chasqui_session_server
