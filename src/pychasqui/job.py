@@ -10,7 +10,7 @@ import msgspec
 
 from ._core.run_timeouts import check_timeout_s
 from ._core.user_objects import to_plain_str
-from ._wire.envelope import read_extra, read_snoozes
+from ._wire.envelope import PUT_BACKS, read_extra, read_snoozes
 from .errors import InvalidArgument
 
 MAX_PROGRESS = 1e300  # 100 times a larger number may overflow
@@ -113,6 +113,11 @@ def find_timeout_error(job: Job, raised: BaseException) -> BaseException | None:
     """What the run of this job has failed with if its time is over, for what surrounds a handler; else None."""
     found: BaseException | None = job._reporter and job._reporter.stops.find_timeout_error(job._entry_id, raised)
     return found
+
+
+def count_put_backs(job: Job) -> int:
+    """How often the job was put back because no task of a worker had its name."""
+    return read_snoozes(job._extras, PUT_BACKS)
 
 
 class AddedJob(Job, gc=False):

@@ -8,7 +8,7 @@ from typing import Any
 
 from ._core.checks import check_and_encode_job_name, check_int
 from ._core.defaults import MAX_PAYLOAD_BYTES
-from ._core.fire_plan import RepeatSpec, first_fire_ms
+from ._core.fire_plan import RepeatSpec, fire_ms_after_pause, first_fire_ms
 from ._core.options import Backoff
 from ._core.repeat_pattern import (
     MissedFiresPolicy,
@@ -102,7 +102,7 @@ class Repeatables:
             there = await self._broker().read(spec.key)
             now_ms = await self._broker().read_server_time_ms()
             keeps_times = there is not None and _has_same_times(there, spec)
-            first_ms = 0 if keeps_times else _first_fire_ms_or_raise(spec, now_ms)
+            first_ms = 0 if keeps_times else _check_has_fire(spec, first_fire_ms(spec, now_ms))
             if dry_run:
                 new = StoredRepeatable(spec.key, first_ms, raw, 0, retry, is_paused=False)
                 return there if there is not None and keeps_times else new
@@ -146,15 +146,14 @@ class Repeatables:
     async def resume(self, key: str) -> bool:
         """Lets a paused repeatable fire again, from its next time on; False if none with this key is paused.
 
-        Fires that it missed during the pause are not made up for.
+        Fires that it missed during the pause are not made up for. Intervals keep their beat.
         """
         stored = await self._broker().read(_check_lookup_key(key))
         if stored is None or not stored.is_paused:
             return False
-        now_ms = await self._broker().read_server_time_ms()
-        return await self._broker().remove_pause_or_resume(
-            "resume", key, _first_fire_ms_or_raise(decode_spec(stored.spec), now_ms), now_ms
-        )
+        now_ms, spec = await self._broker().read_server_time_ms(), decode_spec(stored.spec)
+        next_ms = _check_has_fire(spec, fire_ms_after_pause(spec, stored.score, now_ms))
+        return await self._broker().remove_pause_or_resume("resume", key, next_ms, now_ms)
 
     async def next_fires(self, key: str, n: int = 5) -> list[int]:
         """Returns the next `n` times at which it fires, in ms since 1970, unless it is paused before."""
@@ -185,12 +184,11 @@ def _has_same_times(stored: StoredRepeatable, spec: RepeatSpec) -> bool:
     )
 
 
-def _first_fire_ms_or_raise(spec: RepeatSpec, now_ms: int) -> int:
-    first_ms = first_fire_ms(spec, now_ms)
-    if first_ms is None:
+def _check_has_fire(spec: RepeatSpec, fire_ms: int | None) -> int:
+    if fire_ms is None:
         bounds = f"from start_after_ms={spec.start_after_ms} to end_before_ms={spec.end_before_ms}"
         raise InvalidArgument(f"repeatable {spec.key[:200]!r} would never fire: it has no time {bounds}")
-    return first_ms
+    return fire_ms
 
 
 def _encode_payload(data: Any) -> bytes:

@@ -127,6 +127,28 @@ async def no_notes(witness: Any, queue: Queue) -> bool:
     return not await witness.exists(notes_key(queue))
 
 
+async def test_a_coroutine_that_a_plain_handler_returns_is_cancelled(
+    queue: Queue, make_worker: Callable[..., Worker]
+) -> None:
+    began, ends = asyncio.Event(), asyncio.Event()
+
+    async def work(job: Job) -> None:
+        began.set()
+        try:
+            await asyncio.sleep(60)
+        finally:
+            ends.set()
+
+    async with make_worker(lambda job: work(job)):
+        job = await queue.add("report")
+        await asyncio.wait_for(began.wait(), 10)
+        assert await queue.cancel(job.id) == "stopping"
+        with pytest.raises(JobCancelled):
+            await job.wait_for_result()
+        assert ends.is_set()
+        assert await queue.dlq.count() == 0
+
+
 @pytest.mark.parametrize("is_plain", (False, True))
 async def test_a_job_that_waits_inside_a_worker_is_not_started(
     queue: Queue, make_worker: Callable[..., Worker], stream: Stream, is_plain: bool

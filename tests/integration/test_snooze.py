@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pychasqui import Job, Queue, Snooze, Worker
+from pychasqui import Job, Queue, Snooze, UnrecoverableError, Worker
 from tests.support.waiting import eventually
 
 
@@ -40,6 +40,26 @@ async def test_a_job_that_was_put_back_too_often_is_dead_and_a_replay_begins_fro
             "Snooze",
             "not ready",
         )
+        await queue.dlq.replay()
+        await eventually(queue.dlq.count)
+    assert runs == [0, 1, 2, 0, 1, 2]
+    await queue.dlq.purge()
+
+
+async def test_a_replay_of_a_job_that_was_put_back_and_died_of_an_error_begins_from_the_start(
+    queue: Queue, redis_url: str, queue_name: str
+) -> None:
+    runs: list[int] = []
+
+    async def fails_at_last(job: Job) -> None:
+        runs.append(job.snoozes)
+        if job.snoozes < 2:
+            raise Snooze(0.01, limit=2)
+        raise UnrecoverableError("no more")
+
+    async with Worker(queue_name, fails_at_last, redis_url=redis_url):
+        await queue.add("mail")
+        await eventually(queue.dlq.count)
         await queue.dlq.replay()
         await eventually(queue.dlq.count)
     assert runs == [0, 1, 2, 0, 1, 2]

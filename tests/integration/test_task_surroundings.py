@@ -348,7 +348,7 @@ class TestSchedules:
 
         proxy.refuse()
         running = asyncio.create_task(app.worker().run())
-        await eventually(lambda: "the schedules cannot be stored, the next attempt" in caplog.text)
+        await eventually(lambda: f"the schedules of {queue_name} cannot be stored, the next attempt" in caplog.text)
         proxy.admit()
         await eventually(lambda: "nothing tries again before the next start" in caplog.text)
         running.cancel()
@@ -357,6 +357,31 @@ class TestSchedules:
         (record,) = [one for one in caplog.records if one.levelno == logging.ERROR]
         assert record.exc_info is not None
         assert record.exc_info[0] is PayloadTooLarge
+
+    async def test_a_queue_whose_schedules_cannot_be_stored_holds_up_no_other(
+        self, redis_url: str, queue_name: str, witness: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("pychasqui._tasks.crew_plan.RECONCILE_AGAIN_S", 0.05)
+        app, broken = App(redis_url), f"{queue_name}-a"
+
+        @app.every(HOUR)
+        @app.task(queue=broken)
+        async def first() -> None: ...
+
+        @app.every(HOUR)
+        @app.task(queue=f"{queue_name}-b")
+        async def second() -> None: ...
+
+        async def list_names(name: str) -> list[str]:
+            return [meta.job_name for meta in await app.queue(name).get_repeatable_jobs()]
+
+        await witness.set(f"{{chasqui:{broken}}}:repeat", "no set")
+        async with app, app.worker():
+            assert await list_names(f"{queue_name}-b") == ["second"]
+            await witness.delete(f"{{chasqui:{broken}}}:repeat")
+            await eventually(lambda: list_names(broken))
+            for name in (broken, f"{queue_name}-b"):
+                await app.queue(name).obliterate()
 
     async def test_wrong_schedules_are_refused(self, queue_name: str) -> None:
         app = App("redis://no-server.invalid")

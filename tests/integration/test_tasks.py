@@ -30,10 +30,12 @@ from pychasqui import (
     Queue,
     ResultNotStored,
     RetryLater,
+    Snooze,
     Worker,
     current_job,
 )
 from pychasqui._tasks import dispatch
+from pychasqui._wire.envelope import PUT_BACKS, SNOOZES, decode_envelope, read_snoozes
 from tests.support.proxy import Proxy
 from tests.support.waiting import eventually
 
@@ -442,10 +444,67 @@ class TestWhatDoesNotFit:
 
         @newer.task(queue=queue_name)
         async def new() -> int:
+            return current_job().attempt
+
+        async with newer, newer.worker():
+            assert await new.handle(job.id).result() == 0
+
+    async def test_a_job_of_an_unknown_name_has_all_snoozes_of_its_task_left(
+        self, app: App, redis_url: str, queue_name: str, witness: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(dispatch, "LONGEST_PUT_BACK_S", 0.05)
+
+        @app.task(queue=queue_name)
+        async def old() -> None: ...
+
+        async def is_put_back_often() -> bool:
+            return await read_count_of_delayed(witness, queue_name, PUT_BACKS) >= 3
+
+        async with app.worker():
+            job = await app.queue(queue_name).add("new")
+            await eventually(is_put_back_often)
+
+        newer = App(redis_url)
+
+        @newer.task(queue=queue_name)
+        async def new() -> int:
+            if current_job().snoozes < 2:
+                raise Snooze(0.01, limit=2)
             return current_job().snoozes
 
         async with newer, newer.worker():
-            assert await new.handle(job.id).result() >= 1
+            assert await new.handle(job.id).result() == 2
+
+    async def test_a_job_that_its_task_put_back_often_waits_at_workers_that_do_not_know_it(
+        self, app: App, redis_url: str, queue_name: str, witness: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("pychasqui.errors.UNKNOWN_TASK_LIMIT", 2)
+        newer, is_ready = App(redis_url), False
+
+        @newer.task(queue=queue_name)
+        async def new() -> int:
+            if not is_ready:
+                raise Snooze(0.01 if current_job().snoozes < 4 else 1)
+            return current_job().snoozes
+
+        @app.task(queue=queue_name)
+        async def old() -> None: ...
+
+        async def is_snoozed_often() -> bool:
+            return await read_count_of_delayed(witness, queue_name, SNOOZES) >= 5
+
+        async def is_put_back() -> bool:
+            return await read_count_of_delayed(witness, queue_name, PUT_BACKS) == 1
+
+        async with newer:
+            async with newer.worker():
+                handle = await new.enqueue()
+                await eventually(is_snoozed_often)
+            async with app.worker():
+                await eventually(is_put_back)
+            is_ready = True
+            async with newer.worker():
+                assert await handle.result() >= 5
 
     async def test_a_job_of_a_name_that_stays_unknown_is_dead_in_the_end(
         self, app: App, queue_name: str, monkeypatch: pytest.MonkeyPatch
@@ -471,6 +530,13 @@ class TestWhatDoesNotFit:
 async def is_retrying(queue: Queue, job_id: str) -> bool:
     view = await queue.get_job(job_id)
     return view is not None and view.state == "delayed"
+
+
+async def read_count_of_delayed(witness: Any, queue_name: str, counter: str) -> int:
+    """Reads how often the only delayed job of the queue was put back; 0 while none is delayed."""
+    for member in await witness.zrange(f"{{chasqui:{queue_name}}}:delayed", 0, -1):
+        return read_snoozes(decode_envelope(member[4 + int.from_bytes(member[:4], "little") :]).extras, counter)
+    return 0
 
 
 class TestChangesInFlight:

@@ -119,7 +119,7 @@ def test_a_plain_function_and_a_timeout_of_the_worker_contradict_each_other() ->
         Worker("mail", plain, timeout=5)
 
 
-@pytest.mark.parametrize("wrong", (0, -1, float("nan"), timedelta(0), {"mail": 0}))
+@pytest.mark.parametrize("wrong", (0, -1, 10**400, float("nan"), float("inf"), timedelta(0), {"mail": 0}))
 def test_a_timeout_of_a_worker_is_a_span_above_zero(wrong: Any) -> None:
     async def handle(job: Job) -> None: ...
 

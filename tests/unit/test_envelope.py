@@ -29,10 +29,10 @@ from pychasqui._wire.envelope import (
     encode_extras,
     encode_new_jobs_if_plain,
     insert_extras_before_own,
+    make_extras_of_first_run,
     read_expiry_ms,
     read_extra,
     read_timeout_s_or_zero,
-    remove_expiry,
 )
 from pychasqui._wire.member import make_delayed_member, split_member
 from pychasqui._wire.msgpack import decode_data, encode_data
@@ -516,10 +516,13 @@ class TestJobsOwnExtras:
     def test_a_time_at_which_a_job_expires_is_read_and_removed(self) -> None:
         extras = encode_extras(to=5, x=1_700_000_000_000)
         assert read_expiry_ms(extras) == 1_700_000_000_000
-        assert remove_expiry(extras) == encode_extras(to=5)
+        assert make_extras_of_first_run(extras) == encode_extras(to=5)
         for strange in (-1, "5", 1.5, None, True):
             assert read_expiry_ms(encode_extras(x=strange)) is None
-            assert remove_expiry(encode_extras(x=strange)) == encode_extras(x=strange)
+
+    def test_a_job_that_begins_from_the_start_has_no_counts_of_its_runs(self) -> None:
+        assert make_extras_of_first_run(encode_extras(z=99, t="trace", u=3)) == encode_extras(t="trace")
+        assert make_extras_of_first_run(b"") == make_extras_of_first_run(encode_extras(z=99)) == b""
 
     def test_the_extras_of_a_trace_come_before_those_of_the_job(self) -> None:
         """The script that adds the job writes the time at the end."""

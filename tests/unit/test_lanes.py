@@ -834,6 +834,7 @@ class TestLateDecoding:
             lanes.decoding.set()
             await eventually(lambda: lanes.lanes.waiting == 1, every=0.001)
             assert (lanes.done, lanes.holdings.held_delivery_numbers()) == ([], {b"7-0": 1})
+            assert not lanes.holdings.inbox[0].is_decoded, "it is judged again when it starts: it may have expired"
             lanes.lease.renew(float("inf"))
             lanes.lanes.resume_after_lapse()
             await eventually(lambda: lanes.done == [7], every=0.001)

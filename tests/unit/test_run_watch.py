@@ -19,6 +19,7 @@ from pychasqui._redis.cancellations import Cancellations
 from pychasqui._worker import run_watch as module
 from pychasqui._worker.job_stops import JobStops
 from pychasqui._worker.lanes import Lanes
+from pychasqui._worker.plain_handler import as_async_handler
 from pychasqui._worker.run_watch import RunWatch
 from pychasqui._worker.thread_lanes import ThreadLanes
 from pychasqui.errors import JobTimeout, Snooze
@@ -55,7 +56,7 @@ class WatchBench:
         self.watch = RunWatch(
             self.shared,
             self.stops,
-            self.lanes.get_lane_task if kind is Lanes else None,
+            self.lanes.get_lane_task if kind is Lanes else self.lanes.find_coroutine_task,
             on_unstarted=lambda job: self.unstarted.append(job.id),
         )
 
@@ -219,6 +220,17 @@ async def test_a_thread_is_asked_and_its_result_counts() -> None:
     async with watching(wait_until_asked, kind=ThreadLanes) as bench:
         bench.put_and_wake(job(1, 0.02))
         await eventually(lambda: bench.done == ["job-1"])
+
+
+async def test_a_coroutine_that_a_thread_leaves_to_the_loop_is_cancelled() -> None:
+    plain: Any = as_async_handler(lambda delivery: sleep_long(delivery))  # type: ignore[arg-type]
+    async with watching(plain, concurrency=2, kind=ThreadLanes) as bench:
+        bench.put_and_wake(job(1, 0.02), job(2, 0.02))
+        await eventually(lambda: len(bench.errors) == 2)
+        assert {type(error) for error in bench.errors.values()} == {JobTimeout}
+        bench.put_and_wake(job(3, 60.0), job(4, 0.02))
+        await eventually(lambda: "job-4" in bench.errors)
+        assert "job-3" not in bench.errors
 
 
 async def test_a_run_that_is_given_more_time_has_it() -> None:

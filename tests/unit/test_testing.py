@@ -6,6 +6,7 @@ import asyncio
 import os
 import subprocess
 import sys
+import time
 import tomllib
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -174,6 +175,69 @@ class TestInline:
             assert not (await window.enqueue("ada")).is_new
             await jobs.advance(timedelta(hours=1))
             assert (await window.enqueue("ada")).is_new
+
+    async def test_a_job_that_replaces_one_that_waits_for_its_next_run_begins_from_the_start(self) -> None:
+        app, runs = App("redis://no-server.invalid"), list[Any]()
+
+        @app.task(unique_by=("order",), if_exists="replace")
+        async def charge(order: int, cents: int) -> None:
+            runs.append((current_job().attempt, cents))
+            raise RetryLater(3600)
+
+        with inline(app) as jobs:
+            await charge.with_options(attempts=2).enqueue(17, cents=1)
+            await jobs.run()
+            second = await charge.with_options(attempts=3, expires_in=timedelta(hours=2)).enqueue(17, cents=2)
+            assert second.has_replaced
+            await jobs.advance(timedelta(hours=5))
+            assert runs == [(0, 1), (0, 2)]
+            assert [dead.reason for dead in jobs.dead] == ["expired"]
+
+    async def test_a_job_that_runs_is_not_replaced(self) -> None:
+        app, answers = App("redis://no-server.invalid"), list[Any]()
+
+        @app.task
+        async def again(number: int) -> int:
+            if number < 3:
+                handle = await again.with_options(job_id="one", if_exists="replace").enqueue(number + 1)
+                answers.append((handle.is_new, handle.has_replaced))
+            return number
+
+        with inline(app) as jobs:
+            handle = await again.with_options(job_id="one").enqueue(1)
+            await jobs.run()
+            assert (answers, await handle.result(), len(jobs.all)) == ([(False, False)], 1, 1)
+
+    async def test_a_job_knows_the_time_for_which_its_schedule_fired_it(self) -> None:
+        app, times = App("redis://no-server.invalid", queues={"default": {"max_attempts": 2}}), list[Any]()
+
+        @app.every(timedelta(hours=1))
+        @app.task
+        async def tidy() -> None:
+            times.append(current_job().scheduled_at_ms)
+            raise RetryLater(60)
+
+        with inline(app) as jobs:
+            await tidy.enqueue()
+            await jobs.advance(timedelta(hours=2, minutes=30))
+            assert times[:2] == [None, None]
+            first, retry, *second = times[2:]
+            assert (first == retry, second) == (True, [first + 3_600_000] * 2)
+
+    async def test_settings_of_workers_hold_in_a_test(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("CHASQUI_MAX_ATTEMPTS", "1")
+        monkeypatch.setenv("CHASQUI_TIMEOUT", "0.05")
+        app = App("redis://no-server.invalid")
+
+        @app.task
+        async def slow() -> None:
+            await asyncio.sleep(60)
+
+        with inline(app) as jobs:
+            await slow.enqueue()
+            with pytest.raises(JobTimeout):
+                await jobs.run()
+            assert [dead.reason for dead in jobs.dead] == ["retries_exhausted"]
 
     async def test_wrong_arguments_and_wrong_data_are_refused_as_in_production(self) -> None:
         with inline(app) as jobs:
@@ -358,6 +422,27 @@ class TestStopping:
             handles = [await extended.enqueue(), await patient.with_options(timeout=timedelta(hours=1)).enqueue()]
             await jobs.run()
             assert [await handle.result() for handle in handles] == ["done", "done"]
+
+    async def test_a_plain_task_sees_by_its_job_that_the_queues_time_is_over(self) -> None:
+        app = App(
+            "redis://no-server.invalid", queues={"default": {"timeout": timedelta(seconds=0.05), "max_attempts": 1}}
+        )
+
+        @app.task
+        def patient(raises: bool) -> str:
+            while not current_job().is_cancelled:
+                time.sleep(0.002)
+            if raises:
+                raise RuntimeError("asked to stop")
+            return "done all the same"
+
+        with inline(app) as jobs:
+            handles = [await patient.enqueue(raises) for raises in (False, True)]
+            with pytest.raises(JobTimeout):
+                await jobs.run()
+            assert await handles[0].result() == "done all the same"
+            with pytest.raises(JobFailed, match="JobTimeout"):
+                await handles[1].result()
 
     async def test_a_job_that_is_due_after_its_time_has_expired(self) -> None:
         app = App("redis://no-server.invalid")

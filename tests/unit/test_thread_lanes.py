@@ -291,6 +291,18 @@ class TestTheInbox:
         bench.lanes.resume_after_lapse()
         assert sorted(await bench.run()) == [1, 2, 3]
 
+    async def test_a_large_job_whose_lease_is_over_when_it_is_decoded_is_decoded_again(self, make: MakeBench) -> None:
+        bench = make(lambda number: number, 1)
+        bench.lanes.put_and_wake([job(2, is_decoded=False)])
+        await eventually(bench.shared.holdings.running_jobs, every=0.0)
+        bench.shared.lease.renew(0.0)
+        await eventually(lambda: bench.decoded == [2] and bench.shared.holdings.inbox)
+        assert not bench.shared.holdings.inbox[0].is_decoded, "it may expire before it is to start"
+        bench.shared.lease.renew_after_lapse(lease_clock() + 60)
+        bench.lanes.resume_after_lapse()
+        assert await bench.run() == {2: 2}
+        assert bench.decoded == [2, 2]
+
     async def test_room_is_signalled_when_jobs_have_ended(self, make: MakeBench) -> None:
         bench = make(lambda number: number, 1)
         sizes: list[int] = []

@@ -10,7 +10,7 @@ from typing import Literal
 
 import msgspec
 
-from ..errors import LONGEST_DELAY_S, JobTimeout, RetryLater, Snooze, UnrecoverableError
+from ..errors import LONGEST_DELAY_S, JobTimeout, RetryLater, Snooze, UnknownTask, UnrecoverableError
 from .limits import MAX_ERROR_CHARS, MAX_TRACEBACK_CHARS
 from .user_objects import class_name_of, safe_str
 
@@ -45,6 +45,7 @@ class Failure(msgspec.Struct, frozen=True):
     is_unrecoverable: bool = False
     delay_ms: int | None = None  # what the handler asked for by RetryLater or Snooze
     snooze_limit: int | None = None  # how often a job may be put back by Snooze; None: it is no Snooze
+    is_unknown_task: bool = False  # it is put back because its name is unknown, which uses up no Snooze of its task
 
     def traceback(self) -> str:
         """Formats the traceback; its end, which names the line that failed, is kept."""
@@ -81,6 +82,7 @@ def read_failure(error: BaseException) -> Failure:
         issubclass(kind, UnrecoverableError),
         _read_retry_delay_ms(error) if issubclass(kind, (RetryLater, Snooze)) else None,
         _read_snooze_limit(error) if issubclass(kind, Snooze) else None,
+        issubclass(kind, UnknownTask),
     )
 
 

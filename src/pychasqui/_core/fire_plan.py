@@ -59,6 +59,12 @@ def first_fire_ms(spec: RepeatSpec, now_ms: int) -> int | None:
     return _next_fire_ms(spec, now_ms)
 
 
+def fire_ms_after_pause(spec: RepeatSpec, due_ms: int, now_ms: int) -> int | None:
+    """Returns the first window to come of a repeatable whose score was `due_ms` when it was paused; None if it has no
+    more. Intervals keep their beat."""
+    return _none_if_past_end(spec, due_ms) if due_ms > now_ms else _first_fire_ms_after_now(spec, due_ms, now_ms)
+
+
 @dataclass(frozen=True, slots=True)
 class FirePlan:
     """What to do now: add jobs for these windows, and set the next score; None removes the repeatable."""

@@ -54,5 +54,6 @@ def check_timeout_s(field: str, value: Any) -> float:
     if isinstance(seconds, bool) or not isinstance(seconds, (int, float)):
         raise InvalidType(f"{field} must be seconds or a timedelta, not {type(value).__name__} {value!r}"[:300])
     if not 0 < seconds <= LONGEST_DELAY_S:  # also false for nan
-        raise InvalidArgument(f"{field} is {seconds:g} s, must be above 0 and at most {LONGEST_DELAY_S} (100 years)")
+        shown = f"{seconds:g}" if abs(seconds) < 1e300 or seconds != seconds else "far too many"
+        raise InvalidArgument(f"{field} is {shown} s, must be above 0 and at most {LONGEST_DELAY_S} (100 years)")
     return float(seconds)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any, NamedTuple
 
 from .._core.limits import MAX_LEADER_LEASE_MS
@@ -19,6 +19,7 @@ from .replies import OtherLeader, coroutine_methods_raise_reply_error
 MAX_SPEC_BYTES = 2 * 1024 * 1024
 MAX_SPECS_BYTES = 4 * 1024 * 1024  # of all that one call lists, but for the first
 MAX_FIRED = 10**15  # a script adds to it, and Lua's numbers are exact up to 2**53
+READS_AT_ONCE = 50  # of repeatables that are listed: one after another, each would take two round trips
 BURY_RETRY_MS = 60_000  # when to try again to bury what the dead letters refuse
 
 
@@ -172,12 +173,21 @@ class RepeatablesBroker:
             return []
         found: dict[str, StoredRepeatable] = {}  # one that is in both sets fires
         for zset, is_paused in ((self._keys.repeat, False), (self._keys.repeat_paused, True)):
-            for raw in await self._call("ZRANGE", zset, 0, limit - 1):
-                key = raw.decode("utf-8", "surrogateescape")
-                with suppress(ReplyError):  # WRONGTYPE: whatever is stored there is no repeatable
-                    stored = None if key in found else await self._read_repeatable_in_set(key, is_paused=is_paused)
-                    found |= {} if stored is None else {key: stored}
+            names = await self._call("ZRANGE", zset, 0, limit - 1)
+            keys = [key for raw in names if (key := raw.decode("utf-8", "surrogateescape")) not in found]
+            for start in range(0, len(keys), READS_AT_ONCE):
+                reads = (
+                    self._read_repeatable_if_readable(key, is_paused=is_paused)
+                    for key in keys[start : start + READS_AT_ONCE]
+                )
+                found |= {stored.key: stored for stored in await asyncio.gather(*reads) if stored is not None}
         return list(found.values())[:limit]
+
+    async def _read_repeatable_if_readable(self, key: str, *, is_paused: bool) -> StoredRepeatable | None:
+        try:
+            return await self._read_repeatable_in_set(key, is_paused=is_paused)
+        except ReplyError:  # WRONGTYPE: whatever is stored there is no repeatable
+            return None
 
     async def read(self, key: str) -> StoredRepeatable | None:
         """Returns the repeatable of this key, or None. One that is in both sets fires."""

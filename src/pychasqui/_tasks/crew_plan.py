@@ -71,11 +71,8 @@ class CrewPlan:
             if schedule.definition.queue in names:
                 schedule.warn_of_options_without_effect()
         thread_calls = ThreadCalls(self._threads)
-        again = (
-            None
-            if await self._try_reconcile_schedules(parts, names)
-            else asyncio.ensure_future(self._retry_reconciling_schedules(parts, names))
-        )
+        failed = await self._reconcile_schedules_and_return_failed(parts, names)
+        again = asyncio.ensure_future(self._retry_reconciling_schedules(parts, failed)) if failed else None
         try:
             async with open_app_runtime(parts.lifespan, parts.middlewares) as runtime:
                 yield [
@@ -87,25 +84,34 @@ class CrewPlan:
             if again is not None:
                 again.cancel()
 
-    async def _try_reconcile_schedules(self, parts: AppParts, names: list[str]) -> bool:
-        try:
-            for name in names:
-                async with self._make_queue(name) as queue:
-                    await reconcile_schedules(
-                        queue, parts.name, [one for one in parts.schedules if one.definition.queue == name]
-                    )
-        except RedisTrouble as error:
-            log.warning("the schedules cannot be stored, the next attempt is in %g s: %s", RECONCILE_AGAIN_S, error)
-            return False
-        return True
+    async def _reconcile_schedules_and_return_failed(self, parts: AppParts, names: list[str]) -> list[str]:
+        """Returns the queues for which Redis refuses it. They hold up no other: each may lie at a node of its own."""
+        ends = await asyncio.gather(*(self._reconcile_queue(parts, name) for name in names), return_exceptions=True)
+        errors = {name: error for name, error in zip(names, ends, strict=True) if error is not None}
+        for error in errors.values():
+            if not isinstance(error, RedisTrouble):
+                raise error
+        if errors:
+            log.warning(
+                "the schedules of %s cannot be stored, the next attempt is in %g s: %s",
+                ", ".join(errors),
+                RECONCILE_AGAIN_S,
+                next(iter(errors.values())),
+            )
+        return list(errors)
+
+    async def _reconcile_queue(self, parts: AppParts, name: str) -> None:
+        async with self._make_queue(name) as queue:
+            await reconcile_schedules(
+                queue, parts.name, [one for one in parts.schedules if one.definition.queue == name]
+            )
 
     async def _retry_reconciling_schedules(self, parts: AppParts, names: list[str]) -> None:
         """Workers wait for Redis when they start, and so do the schedules."""
-        is_done = False
         try:
-            while not is_done:
+            while names:
                 await asyncio.sleep(RECONCILE_AGAIN_S)
-                is_done = await self._try_reconcile_schedules(parts, names)
+                names = await self._reconcile_schedules_and_return_failed(parts, names)
         except Exception:  # without Redis trouble before, the start would have raised it
             log.exception("the schedules cannot be stored, and nothing tries again before the next start")
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol
 
 from .._core.failure import GivenUp
 from ..errors import JobTimeout, RetryLater, Snooze, UnknownTask, UnrecoverableError, printable
-from ..job import Job
+from ..job import Job, count_put_backs
 from .current import running_job
 from .definition import TaskDefinition
 from .injection import (
@@ -88,7 +88,7 @@ class Dispatcher:
     def _find_task_runner_and_set_running_job(self, job: Job) -> RunTask:
         run = self._runs.get(job.name)
         if run is None:
-            raise make_unknown_task_error(job.name, self._runs, job.snoozes)
+            raise make_unknown_task_error(job.name, self._runs, count_put_backs(job))
         running_job.set(job)
         return run
 
@@ -306,11 +306,11 @@ class _UnknownKeys:
                 log.warning("task %r ignores %r: it has no such parameter", self._task_name, printable(str(key)))
 
 
-def make_unknown_task_error(name: str, known: Iterable[str], snoozes: int) -> UnknownTask:
+def make_unknown_task_error(name: str, known: Iterable[str], put_backs: int) -> UnknownTask:
     """The error for a job of this name: it waits for 1, 2, 4 ... 30 s, in case a worker that knows it comes."""
     guess = _find_closest_name(name, sorted(known))
     hint = f"; did you mean {guess!r}?" if guess else ""
-    return UnknownTask(min(2 ** min(snoozes, 10), LONGEST_PUT_BACK_S), f"no task {printable(name)!r} here{hint}")
+    return UnknownTask(min(2 ** min(put_backs, 10), LONGEST_PUT_BACK_S), f"no task {printable(name)!r} here{hint}")
 
 
 def _find_closest_name(name: str, known: list[str]) -> str:

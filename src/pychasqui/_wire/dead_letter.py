@@ -25,7 +25,7 @@ from .._core.failure import Failure
 from .._core.limits import MAX_ERROR_CHARS, MAX_TRACEBACK_CHARS, MAX_U32
 from ..errors import DecodeError
 from .entry import ENVELOPE, NAME, Entry, decode_name_or_empty
-from .envelope import decode_envelope, encode_envelope, remove_expiry
+from .envelope import decode_envelope, encode_envelope, make_extras_of_first_run
 from .lenient import LATEST_MS, read_cut_text, read_entry_id, read_first_pairs, read_int
 from .msgpack import decode_data
 
@@ -65,8 +65,8 @@ class DeadJob:
     def replayed(self, data: bytes | None = None) -> bytes:
         """The envelope of a first run, with the same data or other; raises DecodeError."""
         old = decode_envelope(self.payload)
-        payload = old.payload if data is None else data
-        return encode_envelope(old.id, payload, old.created_at_ms, 0, old.retry, remove_expiry(old.extras))
+        payload, extras = old.payload if data is None else data, make_extras_of_first_run(old.extras)
+        return encode_envelope(old.id, payload, old.created_at_ms, 0, old.retry, extras)
 
 
 def encode_dead_letter(job: Delivery, reason: str, failure: Failure | None, runs: int, worker: str) -> list[bytes]:

@@ -35,6 +35,7 @@ class Envelope(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fiel
 
 _FIELDS = Envelope.__struct_fields__[:5]  # what the array holds
 SNOOZES = "z"  # the extra with the number of times a job was put back by Snooze
+PUT_BACKS = "u"  # the extra with the number of times a job was put back because no task of a worker had its name
 EXPIRES = "x"  # the extra with the server's time in ms from which on a job is not started; the last one of its map
 TIMEOUT = "to"  # the extra with the time that a run may take, in ms
 
@@ -73,9 +74,9 @@ def read_extra(extras: bytes, name: str) -> Any:
         return None
 
 
-def read_snoozes(extras: bytes) -> int:
-    """Returns how often a job was put back by Snooze."""
-    snoozes = read_extra(extras, SNOOZES) if extras else 0
+def read_snoozes(extras: bytes, counter: str = SNOOZES) -> int:
+    """Returns how often a job was put back by Snooze or, with PUT_BACKS, because its name was unknown."""
+    snoozes = read_extra(extras, counter) if extras else 0
     return snoozes if type(snoozes) is int and snoozes > 0 else 0
 
 
@@ -93,8 +94,12 @@ def read_expiry_ms(extras: bytes) -> int | None:
     return expires_ms if type(expires_ms) is int and expires_ms >= 0 else None
 
 
-def remove_expiry(extras: bytes) -> bytes:
-    return extras if read_expiry_ms(extras) is None else set_or_remove_extra(extras, EXPIRES, None)
+def make_extras_of_first_run(extras: bytes) -> bytes:
+    """Returns the extras without those that count runs, or end them: a job that is replayed begins from the start."""
+    for name in (EXPIRES, SNOOZES, PUT_BACKS):
+        if extras and read_extra(extras, name) is not None:
+            extras = set_or_remove_extra(extras, name, None)
+    return extras
 
 
 def insert_extras_before_own(envelope: bytes, more: bytes) -> bytes:

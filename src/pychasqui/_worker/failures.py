@@ -14,7 +14,7 @@ from .._core.retry_options import KINDS, RetryPolicy
 from .._redis.failed_jobs import Buried, Rescheduled
 from .._wire.dead_letter import encode_dead_letter, encode_letter_of_rejected_entry
 from .._wire.entry import read_name_of_rejected
-from .._wire.envelope import SNOOZES, encode_envelope, read_snoozes, set_or_remove_extra
+from .._wire.envelope import PUT_BACKS, SNOOZES, encode_envelope, read_snoozes, set_or_remove_extra
 from .._wire.event import now_ms
 from .._wire.member import make_delayed_member
 from .failure_log import FailureLog, describe_failure
@@ -57,14 +57,17 @@ class FailureHandler:
                 return
             error = stop.choose_error_for_timed_out_run(error)
         failure = read_failure(error)
-        snoozes = 0 if failure.snooze_limit is None else read_snoozes(job.extras)
+        counter = PUT_BACKS if failure.is_unknown_task else SNOOZES
+        snoozes = 0 if failure.snooze_limit is None else read_snoozes(job.extras, counter)
         verdict = decide_retry_or_dead(job, failure, self._max_attempts, self._policy, _random_below, snoozes)
         if isinstance(verdict, Retry):
-            member = make_next_run_member(job) if verdict.uses_up_attempt else make_snoozed_member(job, snoozes + 1)
+            member = (
+                make_next_run_member(job) if verdict.uses_up_attempt else make_snoozed_member(job, snoozes + 1, counter)
+            )
             self._reschedule_job(job, failure, verdict.delay_ms, member)
         else:
             if snoozes:  # a replay begins from the start
-                job.extras = set_or_remove_extra(job.extras, SNOOZES, None)
+                job.extras = set_or_remove_extra(job.extras, counter, None)
             self._bury_job(job, verdict.reason, failure, job.attempt + 1)
 
     def bury_exhausted(self, job: Delivery) -> None:
@@ -152,9 +155,9 @@ def make_next_run_member(job: Delivery) -> bytes:
     )
 
 
-def make_snoozed_member(job: Delivery, snoozes: int) -> bytes:
+def make_snoozed_member(job: Delivery, snoozes: int, counter: str = SNOOZES) -> bytes:
     """The member of the delayed set for a job that was put back: it has as many attempts left as before."""
-    attempt, extras = min(job.attempt, MAX_U32), set_or_remove_extra(job.extras, SNOOZES, snoozes)
+    attempt, extras = min(job.attempt, MAX_U32), set_or_remove_extra(job.extras, counter, snoozes)
     return make_delayed_member(
         job.name, encode_envelope(job.id, job.payload, job.created_at_ms, attempt, job.retry, extras)
     )

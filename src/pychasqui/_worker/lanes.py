@@ -13,6 +13,7 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
 from contextvars import copy_context
+from copy import copy
 from time import monotonic
 from types import CoroutineType
 from typing import Any, cast
@@ -196,8 +197,8 @@ class Lanes:
                     self._started += 1
                     if not job.is_decoded:
                         self._note_handler_waits_and_wake_lanes()
-                        is_to_run, now = await self._await_despite_strays(self._decode, job), monotonic()
-                        if not self._check_may_start_else_put_back(job, is_to_run):
+                        may_start, now = await self._decode_and_check_may_start_else_put_back(job), monotonic()
+                        if not may_start:
                             self._free_lane_without_run(lane_number)
                             continue
                     job.started_at = now
@@ -251,14 +252,16 @@ class Lanes:
             finally:
                 uncancel_current_task()
 
-    def _check_may_start_else_put_back(self, job: Delivery, is_to_run: bool) -> bool:
+    async def _decode_and_check_may_start_else_put_back(self, job: Delivery) -> bool:
         """Whether it is to run, still ours and the lease holds, after its decoding, which may take many turns."""
+        as_read = copy(job)
+        is_to_run: bool = await self._await_despite_strays(self._decode, job)
         if job.entry_id in self._lost_undecoded:
             self._lost_undecoded.discard(job.entry_id)
             self._may_have_orphans.set()  # it may have come back meanwhile, and was not taken in because it was here
             return False
         if is_to_run and lease_clock() >= self._lease.until:
-            self._inbox.appendleft(job)
+            self._inbox.appendleft(as_read)  # it may expire before it is to start
             return False
         return is_to_run
 

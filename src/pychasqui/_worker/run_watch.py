@@ -31,13 +31,13 @@ MAX_CANCELLATIONS = 3
 CANCELLATIONS_APART_S = 0.5
 MAX_FRAMES_SHOWN = 10
 
-FindTask = Callable[[int], asyncio.Task[None]]
+FindTask = Callable[[int], asyncio.Task[None] | None]
 
 
 class RunWatch:
     """start() -> looks while a timeout is known -> stop().
 
-    `find_task` returns the task of a lane; None for handlers that run in threads. `on_unstarted` gets the jobs that are
+    `find_task` returns the task of a lane; None while a handler runs in a thread. `on_unstarted` gets the jobs that are
     cancelled while they wait for a lane, under the lock of the inbox.
     """
 
@@ -45,7 +45,7 @@ class RunWatch:
         self,
         shared: Shared,
         stops: JobStops,
-        find_task: FindTask | None,
+        find_task: FindTask,
         *,
         on_unstarted: Callable[[Delivery], None],
     ) -> None:
@@ -127,7 +127,7 @@ class RunWatch:
 
     def _cancel_again_or_log(self, lane_number: int, stop: StopRequest, now: float) -> None:
         """Cancels the handler once more, or logs that it goes on."""
-        task = None if self._find_task is None else self._find_task(lane_number)
+        task = self._find_task(lane_number)
         if stop.cancellations < MAX_CANCELLATIONS:
             if task is not None:
                 task.cancel()

@@ -16,23 +16,23 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from contextvars import Context, copy_context
+from copy import copy
 from time import monotonic
-from types import CoroutineType
-from typing import Any, NamedTuple
+from typing import Any
 
 from .._core.clock import lease_clock
 from .._core.delivery import Delivery
 from .first_step import RunHandler
-from .job_context import HandlerExit, SteppedCoroutine, as_coroutine, await_rest_of_coroutine
+from .job_context import HandlerExit, SteppedCoroutine, await_rest_of_coroutine
 from .lanes import Lanes
 from .loop_calls import CallCancelled, LoopCalls
 from .shared import Shared
-from .task_ends import CLEANUP_S, LAST_CLEANUP_S, cancel_tasks
+from .task_ends import CLEANUP_S, LAST_CLEANUP_S, cancel_tasks, get_current_task
+from .thread_outcomes import DROPPED, Raised, start_handler_and_catch_errors
 from .threads import Threads
 
 GATHER_S = 0.001  # how long an outcome may wait for others while there are further jobs in the inbox
 NO_THREAD_PAUSE_S = 1.0  # between two attempts to start a thread, if there is none and the system has none left
-_DROPPED = object()  # the outcome of a job that does not run: it is settled already, or waits again
 
 
 class ThreadLanes:
@@ -59,6 +59,7 @@ class ThreadLanes:
         self._inbox, self._running = shared.holdings.inbox, shared.holdings.running
         self._ended, self._moving = shared.holdings.ended, shared.holdings.moving
         self._begun: deque[Delivery] = deque()  # of which on_start is not called yet
+        self._coroutine_tasks: dict[int, asyncio.Task[None]] = {}  # by thread: what its handler has returned
         self._started = 0
         self._lost_undecoded: set[bytes] = set()  # entries that were lost while they were decoded
         self._threads = Threads(len(self._running), run_jobs=self._run_jobs, has_job=self._may_start_job)
@@ -118,6 +119,10 @@ class ThreadLanes:
     def set_low_water(self, low_water: int) -> None:
         """From now on the room signal is sent when no more than this many jobs wait."""
         self._low_water = low_water
+
+    def find_coroutine_task(self, thread_number: int) -> asyncio.Task[None] | None:
+        """The task of the coroutine that the handler has returned; None while the handler runs in its thread."""
+        return self._coroutine_tasks.get(thread_number)
 
     def is_lane_task(self, task: asyncio.Task[Any] | None) -> bool:
         return self._loop_calls is not None and task in self._loop_calls.tasks
@@ -211,14 +216,14 @@ class ThreadLanes:
             if inbox and not threads.is_waking:
                 threads.wake_or_start_one()
             if not job.is_decoded and not loop_calls.run_and_wait(self._finish_decoding_and_decide_to_run(job)):
-                outcome = _DROPPED
+                outcome = DROPPED
                 continue
             job.started_at = monotonic()
             if self._on_start is not None:
                 self._begun.append(job)
                 if not (self._wake_is_due or self._timer_is_due):
                     self._wake_loop()
-            outcome = self._start_handler_and_catch_errors(job)
+            outcome = start_handler_and_catch_errors(self._context.copy().run, self._handler, job)
             if type(outcome) is SteppedCoroutine:
                 loop_calls.run_and_wait(self._finish_coroutine_in_loop(thread_number, job, outcome))
                 job = None
@@ -233,18 +238,6 @@ class ThreadLanes:
             and not self._loop.is_closed()
         )
 
-    def _start_handler_and_catch_errors(self, job: Delivery) -> Any:
-        """Calls the handler: returns its result, what it raised, or the steps that are left for the event loop."""
-        run = self._context.copy().run
-        try:
-            awaitable = run(self._handler, job)
-            rest: Any = awaitable if type(awaitable) is CoroutineType else as_coroutine(awaitable)
-            return SteppedCoroutine(run, rest, run(rest.send, None))
-        except StopIteration as stop:
-            return stop.value
-        except BaseException as error:  # noqa: BLE001  a handler may raise anything
-            return _Raised(error)
-
     def _wake_loop(self) -> None:
         self._wake_is_due = True
         with suppress(RuntimeError):  # the loop is closed
@@ -254,15 +247,17 @@ class ThreadLanes:
 
     async def _finish_decoding_and_decide_to_run(self, job: Delivery) -> bool:
         """Decodes a job that was put off; whether it is still ours, the lease holds, and it is to run."""
+        as_read = copy(job)
         is_to_run = await self._decode(job) and job.entry_id not in self._lost_undecoded
         if is_to_run and self._lease.is_over:
             with self._moving:  # else it might come between the two steps in which a thread takes another job
-                self._inbox.appendleft(job)
+                self._inbox.appendleft(as_read)  # it may expire before it is to start
             return False
         return is_to_run
 
     async def _finish_coroutine_in_loop(self, thread_number: int, job: Delivery, steps: SteppedCoroutine) -> None:
         outcome: Any
+        self._coroutine_tasks[thread_number] = get_current_task()
         try:
             outcome = await await_rest_of_coroutine(*steps)
         except GeneratorExit:  # not the handler's: the loop is gone
@@ -271,7 +266,9 @@ class ThreadLanes:
             is_cancelled = issubclass(type(error), asyncio.CancelledError)  # it may lie about its __class__
             if is_cancelled and (self._is_stopping or self._is_abandoned()):
                 raise
-            outcome = _Raised(error.error if type(error) is HandlerExit else error)
+            outcome = Raised(error.error if type(error) is HandlerExit else error)
+        finally:
+            del self._coroutine_tasks[thread_number]
         job.ended_at = monotonic()
         with self._moving:
             self._ended.append((job, outcome))
@@ -298,9 +295,9 @@ class ThreadLanes:
             self._report_begun_jobs()
             job, outcome = ended[0]
             try:
-                if type(outcome) is _Raised:
+                if type(outcome) is Raised:
                     self._on_failed(job, outcome.error)
-                elif outcome is not _DROPPED:
+                elif outcome is not DROPPED:
                     self._on_done(job, outcome)
                 elif job.entry_id in self._lost_undecoded:
                     self._lost_undecoded.discard(job.entry_id)
@@ -341,10 +338,6 @@ class ThreadLanes:
                 self._next_wake.cancel()
             self._next_wake = self._loop.call_later(NO_THREAD_PAUSE_S, self.wake_for_waiting_jobs)
         self._signal_if_room_or_drained()
-
-
-class _Raised(NamedTuple):
-    error: BaseException
 
 
 AnyLanes = Lanes | ThreadLanes

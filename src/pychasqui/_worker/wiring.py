@@ -198,7 +198,7 @@ def build_components(
         is_abandoned=is_abandoned,
     )
 
-    find_task = lanes.get_lane_task if isinstance(lanes, Lanes) else None
+    find_task = lanes.get_lane_task if isinstance(lanes, Lanes) else lanes.find_coroutine_task
     run_watch = RunWatch(shared, stops, find_task, on_unstarted=failures.finish_cancelled)
 
     recovery = GroupRecovery(group, consumer, lease_ms, shared.holdings)

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from .._core import defaults
 from .._core.failure import read_failure
 from .._core.outcome import CANCELLED, EXPIRED, Retry, decide_retry_or_dead
 from .._core.repeat_pattern import next_fire
@@ -27,6 +26,7 @@ from .._worker.acker import try_encode_result
 from ..app import App
 from ..errors import InvalidType, JobExpired, RetryLater, Snooze
 from ..job import Job
+from ..settings import find_setting
 from ..tasks import BoundTask, Task
 from .inline_run import InlineRun
 from .recorded_queue import RecordedQueue
@@ -133,7 +133,10 @@ class InlineJobs:
         self._recorder.advance_to(at_ms)
         self._next_fires[schedule.key] = next_fire(schedule.pattern, at_ms)
         queue, retry = self._app.queue(schedule.definition.queue), schedule.make_retry_options()
-        await queue.add(schedule.definition.name, schedule.make_data(), **retry)
+        added = await queue.add(schedule.definition.name, schedule.make_data(), **retry)
+        job = self._recorder.find(schedule.definition.queue, added.id)
+        assert job is not None
+        job.note_scheduled_time(at_ms)
         return True
 
     async def _run_job_and_return_error(self, dispatcher: Dispatcher, job: RecordedJob) -> BaseException | None:
@@ -153,24 +156,22 @@ class InlineJobs:
         return None
 
     def _timeouts_of(self, queue: str) -> RunTimeouts:
-        given = self._app.worker_options(queue).get("timeout")
+        given = find_setting("timeout", self._app.worker_options(queue).get("timeout")).value
         definitions = (task.definition for task in self._app.tasks.values())
         own = {name: one.timeout for one in definitions if one.timeout is not None for name in one.names}
         return check_run_timeouts("timeout", given).overridden_by(check_run_timeouts("timeout", own))
 
     def _retry_or_bury(self, job: RecordedJob, error: BaseException) -> None:
         options = self._app.worker_options(job.queue)
-        max_attempts = options.get("max_attempts", defaults.MAX_ATTEMPTS)
+        max_attempts = find_setting("max_attempts", options.get("max_attempts")).value
         policy = options.get("retry") or RetryPolicy()
         failure = read_failure(error)
-        outcome = decide_retry_or_dead(job.to_delivery(), failure, max_attempts, policy, _no_jitter, job.snoozes)
-        job.error = failure.error
+        snoozes = job.put_backs if failure.is_unknown_task else job.snoozes
+        outcome = decide_retry_or_dead(job.to_delivery(), failure, max_attempts, policy, _no_jitter, snoozes)
         if isinstance(outcome, Retry):
-            job.due_ms = self._recorder.now_ms + outcome.delay_ms
-            job.attempt += outcome.uses_up_attempt
-            job.snoozes += not outcome.uses_up_attempt
+            job.wait_for_next_run(self._recorder.now_ms + outcome.delay_ms, failure, outcome.uses_up_attempt)
         else:
-            job.state, job.reason = "dead", outcome.reason
+            job.end_as(outcome.reason, failure.error)
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from collections.abc import Coroutine, Iterator
 from time import monotonic
 from typing import Any, NamedTuple
 
+from .._core.delivery import Delivery
 from .._core.run_timeouts import RunTimeouts
 from .._worker.job_stops import JobStops
 from .recorder import RecordedJob
@@ -25,12 +26,13 @@ class InlineRun:
     """finish() runs the task; it has the worker's part in a Job. A timeout is of real time, not of the test's clock."""
 
     def __init__(self, job: RecordedJob, timeouts: RunTimeouts) -> None:
-        self.stops = JobStops(timeouts)
         self._job = job
         self._delivery = job.to_delivery()
+        self.stops = InlineStops(timeouts, self._delivery)
         if self._delivery.timeout_s:
             self.stops.shorten_check_interval(self._delivery.timeout_s)
         self._task: asyncio.Task[Any] | None = None
+        self._is_cancelled = False
 
     def progress(self, job_id: str, job_name: str, percent: int, extras: object) -> AlreadyAwaited:
         self._job.report_progress(percent)
@@ -42,19 +44,15 @@ class InlineRun:
 
     async def finish(self, coroutine: Coroutine[Any, Any, Any]) -> RunEnd:
         """Runs the task to its end, whatever it raises. Raises only if the test itself is cancelled."""
-        began = monotonic()
+        self.stops.begin_run()
         ending = _run_and_keep_error(coroutine)  # a SystemExit that a task of the loop raises would end the loop
         task = self._task = asyncio.get_running_loop().create_task(ending, context=contextvars.copy_context())
         self._job.begin_run(self._cancel)
         try:
             while not task.done():
-                timeout_s = self.stops.total_timeout_s_of(self._delivery)
-                is_stopped = self.stops.find_stop(self._delivery) is not None
-                left_s = None if timeout_s is None or is_stopped else began + timeout_s - monotonic()
-                if left_s is not None and left_s <= 0:
-                    self.stops.add_stop(self._delivery, timeout_s)
-                    task.cancel()
-                await asyncio.wait({task}, timeout=None if is_stopped else left_s)
+                if not self._is_cancelled and self.stops.is_asked_to_stop(self._delivery.entry_id):
+                    self._cancel_task(task)
+                await asyncio.wait({task}, timeout=self.stops.left_s)
         except BaseException:
             task.cancel()
             raise
@@ -72,7 +70,37 @@ class InlineRun:
     def _cancel(self) -> None:
         self.stops.add_stop(self._delivery, None)
         if self._task is not None:
-            self._task.cancel()
+            self._cancel_task(self._task)
+
+    def _cancel_task(self, task: asyncio.Task[Any]) -> None:
+        self._is_cancelled = True
+        task.cancel()
+
+
+class InlineStops(JobStops):
+    """The stops of one run. A plain function runs in the loop of the test, where no look at its time comes between:
+    it is asked to stop when it looks at job.is_cancelled after that."""
+
+    def __init__(self, timeouts: RunTimeouts, job: Delivery) -> None:
+        super().__init__(timeouts)
+        self._job = job
+        self._began_at = monotonic()
+
+    def begin_run(self) -> None:
+        self._began_at = monotonic()
+
+    @property
+    def left_s(self) -> float | None:
+        """How much of its time is left; None if it has no bound, or is to stop."""
+        timeout_s = self.total_timeout_s_of(self._job)
+        if timeout_s is None or self.find_stop(self._job) is not None:
+            return None
+        return max(self._began_at + timeout_s - monotonic(), 0)
+
+    def is_asked_to_stop(self, entry_id: bytes) -> bool:
+        if self.left_s == 0:
+            self.add_stop(self._job, self.total_timeout_s_of(self._job))
+        return super().is_asked_to_stop(entry_id)
 
 
 class AlreadyAwaited:

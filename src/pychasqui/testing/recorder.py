@@ -8,12 +8,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .._core.delivery import Delivery
+from .._core.failure import Failure
 from .._core.outcome import CANCELLED
 from .._core.retry_options import RetryOverride
 from .._producer.encoder import EncodedJob
 from .._redis.replies import DUPLICATE, NEW, REPLACED
-from .._wire.envelope import SNOOZES, decode_envelope, read_timeout_s_or_zero, set_or_remove_extra
+from .._wire.envelope import PUT_BACKS, SNOOZES, decode_envelope, encode_extras, read_timeout_s_or_zero
 from .._wire.msgpack import decode_data
+from ..job import SCHEDULED_AT
 
 
 @dataclass
@@ -43,6 +45,8 @@ class RecordedJob:
     state: str = "waiting"
     attempt: int = 0
     snoozes: int = 0
+    put_backs: int = 0  # because no task has its name
+    scheduled_at_ms: int | None = None  # if a schedule has fired it: the time for which it did
     result: Any = None
     why_not_stored: str = ""  # of a job that is done, and whose result cannot be stored
     error: BaseException | None = None
@@ -56,7 +60,13 @@ class RecordedJob:
 
     @property
     def extras(self) -> bytes:
-        return set_or_remove_extra(b"", SNOOZES, self.snoozes) if self.snoozes else b""
+        counted = {SNOOZES: self.snoozes, PUT_BACKS: self.put_backs, SCHEDULED_AT: self.scheduled_at_ms}
+        known = {name: value for name, value in counted.items() if value}
+        return encode_extras(**known) if known else b""
+
+    @property
+    def is_running(self) -> bool:
+        return self.stop is not None
 
     def cancel(self) -> str:
         """Returns what Queue.cancel() would answer."""
@@ -76,6 +86,20 @@ class RecordedJob:
     def end_as_done(self, encoded_result: bytes | None, why_not_stored: str) -> None:
         self.state, self.why_not_stored = "done", why_not_stored
         self.result = None if encoded_result is None else decode_data(encoded_result)
+
+    def wait_for_next_run(self, due_ms: int, failure: Failure, uses_up_attempt: bool) -> None:
+        """A run has failed, and another one follows."""
+        self.due_ms, self.error = due_ms, failure.error
+        if uses_up_attempt:
+            self.attempt += 1
+        elif failure.is_unknown_task:
+            self.put_backs += 1
+        else:
+            self.snoozes += 1
+
+    def note_scheduled_time(self, scheduled_at_ms: int) -> None:
+        """A schedule has fired it, for this time."""
+        self.scheduled_at_ms = scheduled_at_ms
 
     def begin_run(self, stop: Callable[[], None] | None) -> None:
         """A run of the job begins, which this stops; None: it has ended."""
@@ -104,29 +128,28 @@ class JobRecorder:
         only, window_ms = encoded.options.only, encoded.options.window_ms
         there = self._find_job_holding_id(queue, encoded.id) if only else None
         if there is not None:
-            if there.state != "waiting" or only == "keep":
+            if there.state != "waiting" or there.is_running or only == "keep":
                 return DUPLICATE
-            there.payload = envelope.payload
-            there.options = options
-            there.due_ms = due_ms if only == "postpone" else there.due_ms
-            return REPLACED
+            due_ms = due_ms if only == "postpone" else there.due_ms
         unique_until_ms = (self.now_ms + window_ms if window_ms else None) if only else 0
-        self.jobs.append(
-            RecordedJob(
-                encoded.id,
-                name,
-                queue,
-                envelope.payload,
-                options,
-                due_ms,
-                envelope.retry,
-                encoded.created_at_ms,
-                unique_until_ms,
-                timeout_s=read_timeout_s_or_zero(envelope.extras),
-                expires_ms=self.now_ms + expires_ms if (expires_ms := encoded.options.expires_ms) else None,
-            )
+        job = RecordedJob(
+            encoded.id,
+            name,
+            queue,
+            envelope.payload,
+            options,
+            due_ms,
+            envelope.retry,
+            encoded.created_at_ms,
+            unique_until_ms,
+            timeout_s=read_timeout_s_or_zero(envelope.extras),
+            expires_ms=self.now_ms + expires_ms if (expires_ms := encoded.options.expires_ms) else None,
         )
-        return NEW
+        if there is None:
+            self.jobs.append(job)
+            return NEW
+        self.jobs = [job if one is there else one for one in self.jobs]
+        return REPLACED
 
     def find(self, queue: str, job_id: str) -> RecordedJob | None:
         """The last job of this id."""

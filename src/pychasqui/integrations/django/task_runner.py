@@ -26,7 +26,7 @@ from ..._tasks.dispatch import make_unknown_task_error
 from ..._tasks.thread_calls import ThreadCalls
 from ..._wire.msgpack import decode_data, encode_data
 from ...errors import InvalidData, UnrecoverableError
-from ...job import Job, find_timeout_error
+from ...job import Job, count_put_backs, find_timeout_error
 from .backend import ChasquiBackend
 from .declared_tasks import find_task, list_declared_paths
 from .framework import TaskContext, TaskResultStatus, normalize_json, signals
@@ -79,7 +79,7 @@ class TaskRunner:
     async def run(self, job: Job) -> dict[str, Any]:
         task, call = find_task(job.name), read_call_arguments(job.data)
         if task is None:
-            raise make_unknown_task_error(job.name, list_declared_paths(), job.snoozes)
+            raise make_unknown_task_error(job.name, list_declared_paths(), count_put_backs(job))
         if call is None:
             raise InvalidData(f"task {job.name!r}: its data is not of the form args, kwargs")
         running_job.set(job)
