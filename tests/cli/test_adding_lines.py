@@ -16,8 +16,10 @@ from pychasqui.cli.exits import ExitCode
 from pychasqui.cli.options import CommandContext
 from pychasqui.cli.output import Output
 from pychasqui.settings import FoundSetting
-from tests.cli.conftest import COMMAND, Finished, plain_environment
+from tests.cli.conftest import COMMAND, Chasqui, Finished, plain_environment
 from tests.cli.terminals import TerminalRun
+from tests.support.server import RedisServer
+from tests.support.waiting import eventually
 
 
 @pytest.fixture
@@ -56,6 +58,20 @@ def test_a_dry_run_with_a_wrong_line_says_that_nothing_was_added(chasqui: Finish
     ended = chasqui(*arguments, stdin="1\n" * 1000 + "{\n", CHASQUI_REDIS_URL=redis_url)
     assert ended.returncode == ExitCode.FAILED
     assert ended.stderr.strip().endswith("; nothing was added")
+
+
+async def test_a_server_that_refuses_a_later_line_is_named_with_what_was_added_before(start: Chasqui) -> None:
+    with RedisServer() as server:
+        process = start("add", "q", "n", "-", has_stdin=True, CHASQUI_REDIS_URL=server.url)
+        assert process.stdin is not None
+        process.stdin.write("1\n" * 1000)
+        process.stdin.flush()
+        await eventually(lambda: server.execute("XLEN", "{chasqui:q}:stream") == 1000)
+        server.execute("CONFIG", "SET", "maxmemory", "1")
+        _, err = await asyncio.to_thread(process.communicate, "1\n", timeout=20)
+    assert process.returncode == ExitCode.REDIS
+    assert err.startswith("Error: OOM ")
+    assert err.endswith("; the first 1,000 jobs are in the queue\n")
 
 
 class QueueCancelledAtItsEnd(Queue):
