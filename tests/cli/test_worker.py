@@ -154,6 +154,8 @@ BROKEN = {
     "lacking.py": "import a_module_that_is_nowhere",
     "crashing.py": "def crash():\n    return 1 / 0\ncrash()",
     "crashing_later.py": "def make():\n    return 1 / 0",
+    "leaving.py": "import sys\nsys.exit(0)",
+    "leaving_later.py": "def make():\n    raise SystemExit(0)",
 }
 
 
@@ -182,6 +184,8 @@ BROKEN = {
         ("lacking:worker", 1, "module 'lacking' cannot be imported: ModuleNotFoundError: No module named"),
         ("crashing:worker", 1, "module 'crashing' cannot be imported: ZeroDivisionError: division by zero"),
         ("crashing_later:make", 1, "crashing_later:make cannot make a Worker: ZeroDivisionError: division by zero"),
+        ("leaving:worker", 1, "module 'leaving' cannot be imported: SystemExit: 0"),
+        ("leaving_later:make", 1, "leaving_later:make cannot make a Worker: SystemExit: 0"),
     ),
 )
 def test_a_worker_that_cannot_be_had_is_explained_in_the_last_line(
