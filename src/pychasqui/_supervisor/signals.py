@@ -30,6 +30,8 @@ class SupervisorSignals:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop_or_hurry_on_second_signal, number.name)
         loop.add_signal_handler(signal.SIGHUP, self._restart_or_stop_on_sighup)
+        if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:  # the system would forget how a process has ended
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
 
     def _stop_or_hurry_on_second_signal(self, name: str) -> None:
         now = clock.monotonic()
