@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from pychasqui import Queue
+from pychasqui import Queue, __version__
 from tests.cli.conftest import Chasqui, Finished
 from tests.support.server import RedisServer
 from tests.support.waiting import eventually
@@ -107,12 +107,17 @@ async def test_several_workers_run_side_by_side_and_end_when_no_job_waits(
         assert server.execute("XLEN", f"{{chasqui:{name}}}:stream") == 0
 
 
-async def test_log_lines_are_json_if_that_is_asked_for(app: Path, chasqui: Finished, redis_url: str, queue_name: str):
-    arguments = ("worker", "app:worker", "--burst", "--log-format", "json")
+@pytest.mark.parametrize("options", ((), ("--processes", "1")))
+async def test_all_lines_of_the_log_are_json_if_that_is_asked_for(
+    app: Path, chasqui: Finished, redis_url: str, queue_name: str, options: tuple[str, ...]
+):
+    arguments = ("worker", "app:worker", "--burst", "--log-format", "json", *options)
     ended = chasqui(*arguments, APP_REDIS_URL=redis_url, APP_QUEUE=queue_name)
     assert ended.returncode == 0
-    events = [json.loads(line)["event"] for line in ended.stderr.splitlines() if line.startswith("{")]
-    assert any("runs queue" in event for event in events)
+    records = [json.loads(line) for line in ended.stderr.splitlines()]
+    assert records[0]["event"] == f"pychasqui {__version__} {'supervisor' if options else 'worker'}"
+    assert records[0].get("queue") == (None if options else queue_name)
+    assert any("runs queue" in record["event"] for record in records)
 
 
 @pytest.mark.parametrize(("choice", "printable"), (("asyncio", "asyncio"), ("uvloop", "uvloop")))
