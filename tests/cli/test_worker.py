@@ -120,6 +120,15 @@ async def test_all_lines_of_the_log_are_json_if_that_is_asked_for(
     assert any("runs queue" in record["event"] for record in records)
 
 
+async def test_a_thread_of_the_program_that_keeps_the_process_is_named(
+    app: Path, start: Chasqui, redis_url: str, queue_name: str
+):
+    thread = "import threading, time\nthreading.Thread(target=time.sleep, args=[100], name='poller').start()\n"
+    (app / "app.py").write_text(thread + APP)
+    process = start("worker", "app:worker", "--burst", APP_REDIS_URL=redis_url, APP_QUEUE=queue_name)
+    assert "['poller']" in await _read_until(process, "waits for the program's own threads")
+
+
 @pytest.mark.parametrize(("choice", "printable"), (("asyncio", "asyncio"), ("uvloop", "uvloop")))
 async def test_the_banner_says_what_runs_where_and_hides_the_password(
     app: Path, start: Chasqui, server: RedisServer, queue_name: str, choice: str, printable: str

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import sys
+import threading
+import time
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, fields
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("chasqui.worker")
 
 HANG_TIMEOUT_MS = 600_000
+THREADS_END_WITHIN_S = 2.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,7 +180,17 @@ def worker(**given: Any) -> int:
     )  # after the import: a module that has set up logging itself is heeded
     with asyncio.Runner(loop_factory=loop.factory) as runner:
         runner.run(_run_workers_in_loop(found, options, loop, link, metrics_port))
+    threading.Thread(target=_warn_of_threads_that_keep_process, daemon=True).start()
     return ExitCode.OK
+
+
+def _warn_of_threads_that_keep_process() -> None:
+    """Python waits for threads of the program that are no daemons, however long they run."""
+    time.sleep(THREADS_END_WITHIN_S)
+    threads, main = threading.enumerate(), threading.main_thread()
+    names = [thread.name for thread in threads if not thread.daemon and thread is not main]
+    if names:
+        log.warning("the workers have stopped, and the process waits for the program's own threads: %s", names[:10])
 
 
 def find_default_targets() -> tuple[str, ...]:
