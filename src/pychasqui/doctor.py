@@ -20,6 +20,7 @@ Level = Literal["ok", "note", "warning", "problem"]
 SKEW_MS = 1000  # a job's age and the end of a job's result are then visibly wrong
 LARGE_SHARE, FULL_SHARE = 0.75, 0.9  # of the memory
 SEEN_LATELY_MS = 15_000
+LATE_MS = 15_000  # of what is due; workers move it at once
 GONE_MS = 3_600_000
 MAX_REPLICA_LAG_BYTES = 1024 * 1024
 
@@ -243,6 +244,7 @@ def examine_queue_health(subject: str, health: QueueHealth) -> Iterator[Finding]
         remedy = "each group runs every job: remove those that are not meant, by XGROUP DESTROY"
         yield Finding(subject, "group", "warning", text, remedy)
     yield from _examine_consumers(subject, health)
+    yield from _examine_lateness(subject, health)
     if health.is_paused:
         yield Finding(subject, "pause", "warning", "the queue is paused", f"chasqui resume {subject.partition(' ')[2]}")
     if health.dead_dropped:
@@ -275,6 +277,21 @@ def _examine_consumers(subject: str, health: QueueHealth) -> Iterator[Finding]:
         names = _join_first_consumer_names(gone)
         text = f"{len(gone)} unknown consumers have not been seen for an hour, and hold nothing: {names}"
         yield Finding(subject, "consumers", "note", text, "XGROUP DELCONSUMER removes them; they do no harm")
+
+
+def _examine_lateness(subject: str, health: QueueHealth) -> Iterator[Finding]:
+    """What is due is moved by the workers, or by a process of its own; it may be late without a job in the stream."""
+    name = subject.partition(" ")[2]
+    for check, what, role, late_ms in (
+        ("delayed", "delayed job", "promoter", health.delayed_late_ms),
+        ("repeatables", "repeatable", "scheduler", health.repeatable_late_ms),
+    ):
+        if late_ms >= LATE_MS:
+            text = f"the first {what} has been due for {late_ms // 1000:,} s"
+            remedy = (
+                f"start a worker, or chasqui {role} {name}; where one runs, its log and its /readyz say what is wrong"
+            )
+            yield Finding(subject, check, "warning", text, remedy)
 
 
 def _parse_replica_fields(text: str) -> dict[str, str]:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import redis.asyncio
 
-from pychasqui import Job, Queue, Worker
+from pychasqui import Job, Queue, RepeatPattern, Worker
 from pychasqui._redis.command_replies import ConsumerState
 from pychasqui._redis.doctor import ClockReading, QueueHealth
 from pychasqui.cli.exits import ExitCode
@@ -160,6 +160,26 @@ def test_the_consumers_of_dead_programs_are_found() -> None:
     assert any("hold nothing: gone" in text for text in texts)
     assert any("7 dead letters were dropped" in text for text in texts)
     assert all(one.remedy for one in found if one.level != "ok")
+
+
+async def test_delayed_jobs_and_repeatables_that_nobody_moves_are_found(
+    chasqui: Finished, queue: Queue, redis_url: str, server: RedisServer
+) -> None:
+    await queue.add("later", delay_ms=60_000)
+    await queue.repeatables.upsert("again", repeat=RepeatPattern.every(60_000), key="again")
+    _, found = examined(chasqui, redis_url, queue.name)
+    assert (f"queue {queue.name}", "delayed") not in found
+    assert (f"queue {queue.name}", "repeatables") not in found
+    for name in ("delayed", "repeat"):
+        key = f"{{chasqui:{queue.name}}}:{name}"
+        (member,) = server.execute("ZRANGE", key, "0", "-1")
+        server.execute("ZINCRBY", key, "-120000", member)
+    _, found = examined(chasqui, redis_url, queue.name)
+    late, stale = found[f"queue {queue.name}", "delayed"], found[f"queue {queue.name}", "repeatables"]
+    assert late["text"].startswith("the first delayed job has been due for 6")
+    assert f"chasqui promoter {queue.name}" in late["remedy"]
+    assert stale["text"].startswith("the first repeatable has been due for 6")
+    assert f"chasqui scheduler {queue.name}" in stale["remedy"]
 
 
 def test_the_lines_for_users_with_few_rights_are_taken_by_the_server(chasqui: Finished, tmp_path: Path) -> None:

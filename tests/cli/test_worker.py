@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from pychasqui import Queue
+from pychasqui import Queue, __version__
 from tests.cli.conftest import Chasqui, Finished
 from tests.support.server import RedisServer
 from tests.support.waiting import eventually
@@ -107,12 +107,26 @@ async def test_several_workers_run_side_by_side_and_end_when_no_job_waits(
         assert server.execute("XLEN", f"{{chasqui:{name}}}:stream") == 0
 
 
-async def test_log_lines_are_json_if_that_is_asked_for(app: Path, chasqui: Finished, redis_url: str, queue_name: str):
-    arguments = ("worker", "app:worker", "--burst", "--log-format", "json")
+@pytest.mark.parametrize("options", ((), ("--processes", "1")))
+async def test_all_lines_of_the_log_are_json_if_that_is_asked_for(
+    app: Path, chasqui: Finished, redis_url: str, queue_name: str, options: tuple[str, ...]
+):
+    arguments = ("worker", "app:worker", "--burst", "--log-format", "json", *options)
     ended = chasqui(*arguments, APP_REDIS_URL=redis_url, APP_QUEUE=queue_name)
     assert ended.returncode == 0
-    events = [json.loads(line)["event"] for line in ended.stderr.splitlines() if line.startswith("{")]
-    assert any("runs queue" in event for event in events)
+    records = [json.loads(line) for line in ended.stderr.splitlines()]
+    assert records[0]["event"] == f"pychasqui {__version__} {'supervisor' if options else 'worker'}"
+    assert records[0].get("queue") == (None if options else queue_name)
+    assert any("runs queue" in record["event"] for record in records)
+
+
+async def test_a_thread_of_the_program_that_keeps_the_process_is_named(
+    app: Path, start: Chasqui, redis_url: str, queue_name: str
+):
+    thread = "import threading, time\nthreading.Thread(target=time.sleep, args=[100], name='poller').start()\n"
+    (app / "app.py").write_text(thread + APP)
+    process = start("worker", "app:worker", "--burst", APP_REDIS_URL=redis_url, APP_QUEUE=queue_name)
+    assert "['poller']" in await _read_until(process, "waits for the program's own threads")
 
 
 @pytest.mark.parametrize(("choice", "printable"), (("asyncio", "asyncio"), ("uvloop", "uvloop")))
@@ -154,6 +168,8 @@ BROKEN = {
     "lacking.py": "import a_module_that_is_nowhere",
     "crashing.py": "def crash():\n    return 1 / 0\ncrash()",
     "crashing_later.py": "def make():\n    return 1 / 0",
+    "leaving.py": "import sys\nsys.exit(0)",
+    "leaving_later.py": "def make():\n    raise SystemExit(0)",
 }
 
 
@@ -182,6 +198,8 @@ BROKEN = {
         ("lacking:worker", 1, "module 'lacking' cannot be imported: ModuleNotFoundError: No module named"),
         ("crashing:worker", 1, "module 'crashing' cannot be imported: ZeroDivisionError: division by zero"),
         ("crashing_later:make", 1, "crashing_later:make cannot make a Worker: ZeroDivisionError: division by zero"),
+        ("leaving:worker", 1, "module 'leaving' cannot be imported: SystemExit: 0"),
+        ("leaving_later:make", 1, "leaving_later:make cannot make a Worker: SystemExit: 0"),
     ),
 )
 def test_a_worker_that_cannot_be_had_is_explained_in_the_last_line(

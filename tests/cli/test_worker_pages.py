@@ -61,6 +61,7 @@ async def test_one_port_serves_the_sum_of_all_processes_also_of_one_that_was_kil
     await eventually(lambda: has_completed(port, 40))
     _, text = await fetch(port, "/metrics")
     assert re.search(r"^chasquimq_worker_concurrency\{.*\} 8$", text, re.MULTILINE)
+    assert re.search(r"^chasquimq_worker_ready\{.*\} 1$", text, re.MULTILINE)
     assert "\nchasquimq_worker_processes 2\n" in text
     statuses: set[int] = set()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sys
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -14,13 +15,20 @@ from typing import Any
 import pytest
 
 from pychasqui import Queue
-from tests.cli.conftest import Finished
+from tests.cli.conftest import COMMAND, Chasqui, Finished
 from tests.cli.processes import still_running
 from tests.cli.supervised import LEASE_MS, PROGRAM, SupervisedProgram
 from tests.support.server import RedisServer
 from tests.support.waiting import eventually, first_below
 
 pytestmark = pytest.mark.timeout(180)  # a process takes long to start on a busy machine
+
+
+WITHOUT_SIGCHLD = (
+    *(sys.executable, "-c"),
+    "import os, signal, sys; signal.signal(signal.SIGCHLD, signal.SIG_IGN); os.execv(sys.argv[1], sys.argv[1:])",
+    *COMMAND,
+)
 
 
 def jobs(name: str, numbers: Iterable[int]) -> list[dict[str, Any]]:
@@ -43,6 +51,12 @@ class TestStarting:
         assert ended.returncode == 3
         assert ended.stderr.count("module 'empty' has no 'worker'") == 1
 
+    def test_a_supervisor_that_was_started_without_sigchld_knows_the_exit_codes(self, tmp_path: Path, start: Chasqui):
+        (tmp_path / "empty.py").write_text("")
+        process = start("worker", "empty:worker", "--processes", "1", command=WITHOUT_SIGCHLD)
+        _, err = process.communicate(timeout=50)
+        assert process.returncode == 3, err
+
     def test_a_wrong_password_ends_with_4(self, tmp_path: Path, chasqui: Finished, server: RedisServer):
         server.start()
         program = SupervisedProgram(tmp_path, server.tcp_url.replace("://", "://:wrong@"), "q")
@@ -56,6 +70,19 @@ class TestStarting:
     ):
         await program.begin_loading()
         assert await program.stop(number) == 0
+
+    async def test_a_signal_in_the_pause_before_a_restart_starts_nothing_and_ends_with_0(
+        self, program: SupervisedProgram
+    ):
+        await program.begin_loading("--processes", "1")
+        for pause in ("0.1 s", "0.2 s", "0.4 s", "0.8 s", "1.6 s"):
+            for process in await eventually(program.processes):
+                os.kill(process.pid, signal.SIGKILL)
+            await program.wait_for(f"another one starts in {pause}")
+        started = program.log.count(" starts\n")
+        assert await program.stop() == 0
+        assert program.log.count(" starts\n") == started
+        assert "has not ended in time" not in program.log
 
     async def test_a_second_signal_kills_a_first_process_that_still_loads_and_heeds_none(
         self, program: SupervisedProgram

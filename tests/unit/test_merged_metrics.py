@@ -42,6 +42,23 @@ def test_the_largest_lag_counts() -> None:
     assert line(MergedMetrics().render([page(0, 0, 0.25), page(0, 0, 0.5)]), "chasquimq_worker_loop_lag") == "0.5"
 
 
+def ready_page(is_ready: int) -> str:
+    ready = Metric("chasquimq_worker_ready", "gauge", "1 if this worker can run jobs.")
+    ready.set(is_ready)
+    return render([ready], {"queue": "q"})
+
+
+@pytest.mark.parametrize(("processes", "is_ready"), (((1, 1, 1), "1"), ((1, 0, 1), "0"), ((0, 0), "0")))
+def test_processes_are_ready_if_each_of_them_is(processes: tuple[int, ...], is_ready: str) -> None:
+    assert line(MergedMetrics().render(map(ready_page, processes)), "chasquimq_worker_ready{") == is_ready
+
+
+def test_a_process_that_drains_need_not_be_ready_and_is_counted() -> None:
+    text = MergedMetrics().render([ready_page(1), page(3, 1, 0)], [ready_page(0), page(4, 2, 0)])
+    assert line(text, "chasquimq_worker_ready{") == "1"
+    assert line(text, "chasquimq_jobs_completed_total{") == "7"
+
+
 def test_each_metric_has_one_head() -> None:
     text = MergedMetrics().render([page(3, 1, 0.25), page(4, 2, 0.5)])
     heads = [each for each in text.splitlines() if each.startswith("# TYPE ")]

@@ -1,8 +1,8 @@
 """Adds up the metrics of several processes, each in the text format of Prometheus, to one page.
 
-Counters and histograms are added up, and so are gauges, but for those in LARGEST. What a process had counted when it
-ended stays in the sums: a counter must not go down. Of their jobs it keeps MAX_NAMES names of a queue apart, and counts
-the others together, as a process does: names that never end would fill the memory and the page.
+Counters and histograms are added up, and so are gauges, but for those in LARGEST and SMALLEST. What a process had
+counted when it ended stays in the sums: a counter must not go down. Of their jobs it keeps MAX_NAMES names of a queue
+apart, and counts the others together, as a process does: names that never end would fill the memory and the page.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ LARGEST = frozenset(
         "chasquimq_worker_loop_lag_seconds",
     }
 )
+SMALLEST = frozenset({"chasquimq_worker_ready"})  # 1 if all of them are
 _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 
 
@@ -43,10 +44,12 @@ class Family:
     def merge(self, other: Family) -> None:
         for key, number in other.numbers.items():
             mine = self.numbers.get(key)
-            if mine is None:
-                self.numbers[key] = number
-            else:
-                self.numbers[key] = max(mine, number) if self.name in LARGEST else mine + number
+            self.numbers[key] = number if mine is None else self._join_numbers(mine, number)
+
+    def _join_numbers(self, mine: float, other: float) -> float:
+        if self.name in LARGEST:
+            return max(mine, other)
+        return min(mine, other) if self.name in SMALLEST else mine + other
 
     def render_lines(self) -> list[str]:
         head = [f"# HELP {self.name} {self.about}", f"# TYPE {self.name} {self.kind}"]
@@ -103,10 +106,13 @@ class MergedMetrics:
                 kept = {self._names.replace_name_if_full(key): number}
                 _merge_families(self._retired, [Family(family.name, family.about, family.kind, kept)])
 
-    def render(self, texts: Iterable[str]) -> str:
+    def render(self, texts: Iterable[str], draining: Iterable[str] = ()) -> str:
+        """Renders the sums. Processes that drain are not ready, and need not be."""
         merged: dict[str, Family] = {}
         for text in texts:
             _merge_families(merged, read_families(text))
+        for text in draining:
+            _merge_families(merged, (family for family in read_families(text) if family.name not in SMALLEST))
         _merge_families(merged, self._retired.values())
         return "".join(f"{line}\n" for family in merged.values() for line in family.render_lines())
 

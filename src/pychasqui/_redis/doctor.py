@@ -8,10 +8,16 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from .._core.defaults import GROUP
-from .._wire.lenient import read_cut_text, read_int
+from .._wire.lenient import read_cut_text, read_int, read_time_ms_or_zero
 from ..errors import ReplyError
 from .broker import Broker
-from .command_replies import ConsumerState, decode_info_text, read_consumer_states, read_last_delivered_id_by_group
+from .command_replies import (
+    ConsumerState,
+    decode_info_text,
+    read_consumer_states,
+    read_last_delivered_id_by_group,
+    read_members_with_scores,
+)
 from .error_actions import ErrorAction, action_for
 from .keys import Keys
 from .replies import coroutine_methods_raise_reply_error, read_count
@@ -47,6 +53,8 @@ class QueueHealth:
     consumers: list[ConsumerState]  # of the usual group
     leased: set[str]  # names of workers with a lease that is not over
     left: set[str]  # names of workers whose lease is over
+    delayed_late_ms: int = 0  # for how long the first delayed job has been due
+    repeatable_late_ms: int = 0  # for how long the first repeatable has been due
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +163,8 @@ class DoctorBroker:
             consumers=consumers,
             leased={read_cut_text(name) or "" for name, end in leases.items() if end >= now_ms},
             left={read_cut_text(name) or "" for name, end in leases.items() if end < now_ms},
+            delayed_late_ms=await _read_lateness_ms(broker, keys.delayed, now_ms) if keys.delayed not in wrong else 0,
+            repeatable_late_ms=await _read_lateness_ms(broker, keys.repeat, now_ms) if keys.repeat not in wrong else 0,
         )
 
     async def _read_consumers(self, broker: Broker, keys: Keys) -> list[ConsumerState]:
@@ -167,6 +177,12 @@ class DoctorBroker:
 
     async def close(self) -> None:
         await self._broker.close()
+
+
+async def _read_lateness_ms(broker: Broker, times_key: str, now_ms: int) -> int:
+    """Returns for how long the first member of a sorted set of times has been due."""
+    first = read_members_with_scores(await broker.call("ZRANGE", times_key, 0, 0, "WITHSCORES"))
+    return max(0, now_ms - read_time_ms_or_zero(first[0][1])) if first else 0
 
 
 def _describe_migrating_slots(text: str) -> list[str]:

@@ -86,8 +86,12 @@ class SupervisorPages:
         working = Metric("chasquimq_worker_processes", "gauge", "Processes whose workers have started.")
         working.set(sum(child.started is not None for child in self._children()))
         own = render([working, self._deaths], {})
-        texts = [text for pages in self._last.values() for text in pages.values()]
-        return Answer(self._merged.render([own, *texts]), content_type=CONTENT_TYPE)
+        page = self._merged.render([own, *self._list_last_pages(drain=False)], self._list_last_pages(drain=True))
+        return Answer(page, content_type=CONTENT_TYPE)
+
+    def _list_last_pages(self, *, drain: bool) -> list[str]:
+        """Returns the last pages of the processes that drain, or of those that do not."""
+        return [text for child, pages in self._last.items() if child.was_stopped is drain for text in pages.values()]
 
     async def _answer_healthz(self) -> Answer:
         return Answer("ok\n")

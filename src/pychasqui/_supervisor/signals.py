@@ -23,12 +23,15 @@ class SupervisorSignals:
         self.restart_all = asyncio.Event()
         self._stopped_at = 0.0  # monotonic
         self._had_terminal = _has_terminal()
+        self._outlives_terminal = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN  # what nohup does
 
     def catch(self) -> None:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop_or_hurry_on_second_signal, number.name)
         loop.add_signal_handler(signal.SIGHUP, self._restart_or_stop_on_sighup)
+        if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:  # the system would forget how a process has ended
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
 
     def _stop_or_hurry_on_second_signal(self, name: str) -> None:
         now = clock.monotonic()
@@ -41,11 +44,15 @@ class SupervisorSignals:
             self.hurry.set()
 
     def _restart_or_stop_on_sighup(self) -> None:
-        """A terminal that is closed sends the same signal to the programs on it, and expects them to end."""
-        if self._had_terminal and not _has_terminal():
-            self._stop_or_hurry_on_second_signal("SIGHUP of a terminal that is gone")
-        else:
+        """A terminal that is closed sends the same signal to the programs on it, and expects them to end, unless they
+        were started to ignore it."""
+        if not self._had_terminal or _has_terminal():
             self.restart_all.set()
+        elif self._outlives_terminal:
+            log.info("the terminal is gone, and the processes go on: SIGHUP was ignored at the start, as by nohup")
+            self._had_terminal = False
+        else:
+            self._stop_or_hurry_on_second_signal("SIGHUP of a terminal that is gone")
 
 
 def _has_terminal() -> bool:

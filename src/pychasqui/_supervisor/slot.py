@@ -59,6 +59,8 @@ class ProcessSlot:
             if self._is_over(child):
                 return
             await self._pause_before_restart(child)
+            if self._is_over(child):  # a signal has ended the pause
+                return
             child = await self.start()
 
     def end_restart_pause(self) -> None:

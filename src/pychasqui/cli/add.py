@@ -6,15 +6,16 @@ import os
 import stat
 import sys
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
-from ..errors import AddUnknown, ChasquiError, InvalidArgument, InvalidType, JobFailed, ResultNotStored, printable
+from ..errors import AddUnknown, InvalidArgument, InvalidType, JobFailed, RedisTrouble, ResultNotStored, printable
 from .app_targets import app_option
-from .confirm import dry_run_option, stop_reading_at_ctrl_c
+from .confirm import dry_run_option
 from .data_argument import parse_json, read_data_from_json_or_file
-from .exits import CommandFailure
+from .exits import CommandFailure, exit_code_of
+from .interruptible_input import open_interruptible, stop_reading_at_ctrl_c
 from .moments import MOMENT
 from .options import SPAN, CommandContext, add_common_options, queue_argument
 from .progress import ProgressBar
@@ -140,8 +141,9 @@ async def _add_jobs_from_stdin_lines(
     added, stored, batch = 0, 0, list[dict[str, Any]]()  # a dry run stores none
     try:
         async with queue:
-            with stop_reading_at_ctrl_c(), ProgressBar("adding", _count_stdin_lines_if_file()) as bar:
-                for number, line in enumerate(sys.stdin, 1):
+            lines = open_interruptible(sys.stdin)
+            with stop_reading_at_ctrl_c(), ProgressBar("adding", _count_lines_if_file(lines)) as bar:
+                for number, line in enumerate(lines, 1):
                     if not line.strip():
                         continue
                     batch.append(_parse_line_to_job(line, number, stored, make_job))
@@ -155,12 +157,9 @@ async def _add_jobs_from_stdin_lines(
         context.output.print_message_to_stderr(f"interrupted: {_describe_added(stored)}")
         raise
     except CancelledError:  # while it waited for Redis
-        unknown = 0 if dry_run else len(batch)
-        context.output.print_message_to_stderr(f"interrupted: {_describe_added(stored, unknown)}")
-        raise
-    except ChasquiError as error:  # of Redis: a second call would add the first lines again
-        unknown = len(batch) if isinstance(error, AddUnknown) else 0
-        context.output.print_message_to_stderr(_describe_added(stored, unknown))
+        is_known = dry_run or not batch
+        said = _describe_added(stored) if is_known else _describe_bounds(stored, len(batch))
+        context.output.print_message_to_stderr(f"interrupted: {said}")
         raise
     record = {"queue": queue.name, "added": added, "dry_run": dry_run}
     context.output.print_line_or_json(
@@ -187,25 +186,28 @@ async def _add_batch(queue: Queue, batch: list[dict[str, Any]], added_before: in
     if batch and not dry_run:
         try:
             await queue.add_bulk(batch)
-        except (InvalidArgument, InvalidType) as error:
-            raise CommandFailure(f"{printable(str(error), 1000)}; {_describe_added(added_before)}") from None
+        except (InvalidArgument, InvalidType, RedisTrouble) as error:
+            is_known = not isinstance(error, AddUnknown)
+            said = _describe_added(added_before) if is_known else _describe_bounds(added_before, len(batch))
+            raise CommandFailure(f"{printable(str(error), 1000)}; {said}", exit_code_of(error)) from None
     added = added_before + len(batch)
     batch.clear()
     return added, 0 if dry_run else added
 
 
-def _describe_added(added: int, unknown: int = 0) -> str:
-    """Says how many of the first lines are jobs in the queue; of `unknown` more nobody knows."""
-    if unknown:
-        return f"{added:,} to {added + unknown:,} jobs are in the queue"
+def _describe_added(added: int) -> str:
     if not added:
         return "nothing was added"
     return "the first job is in the queue" if added == 1 else f"the first {added:,} jobs are in the queue"
 
 
-def _count_stdin_lines_if_file() -> int | None:
-    """How many lines follow on standard input, if it is a file; None for a pipe."""
-    source = sys.stdin.buffer  # as bytes: a line that cannot be decoded is counted, too
+def _describe_bounds(added: int, in_doubt: int) -> str:
+    return f"{added:,} to {added + in_doubt:,} jobs are in the queue"
+
+
+def _count_lines_if_file(text: TextIO) -> int | None:
+    """How many lines follow, if it is a file; None for a pipe."""
+    source = text.buffer  # as bytes: a line that cannot be decoded is counted, too
     try:
         if not stat.S_ISREG(os.fstat(source.fileno()).st_mode):
             return None

@@ -37,6 +37,6 @@ def load_app(target: str) -> App:
         raise CommandFailure(f"{target} is a {type(made).__name__}, not an App", ExitCode.USAGE)
     try:
         made.load_parts()
-    except Exception as error:  # noqa: BLE001  the modules of the app are the user's, and may raise anything
+    except (Exception, SystemExit) as error:  # noqa: BLE001  the modules of the app are the user's
         raise print_traceback_and_make_failure(f"the modules of {target} cannot be imported", error) from None
     return made

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import signal
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import click
 
 from .exits import CommandFailure, ExitCode
+from .interruptible_input import open_interruptible, stop_reading_at_ctrl_c
 from .options import CommandContext
 from .standard_streams import print_to_stderr
 
@@ -42,14 +41,4 @@ def confirm_or_end_command(
 def _read_answer(prompt: str) -> str:
     with stop_reading_at_ctrl_c():
         print_to_stderr(prompt, ends_line=False)
-        return sys.stdin.readline().strip()
-
-
-@contextmanager
-def stop_reading_at_ctrl_c() -> Iterator[None]:
-    """Makes Ctrl-C end a read of standard input: an event loop would only note it, and wait for the line."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
+        return open_interruptible(sys.stdin).readline().strip()

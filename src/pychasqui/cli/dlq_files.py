@@ -7,15 +7,16 @@ import binascii
 import json
 from collections.abc import Iterator
 from hashlib import sha256
-from typing import IO, TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
 from ..errors import printable
-from .confirm import dry_run_option, stop_reading_at_ctrl_c
+from .confirm import dry_run_option
 from .dlq_letters import add_filter_options, decode_raw_fields, letter_to_export
 from .exits import CommandFailure
 from .export_file import STDOUT, open_export
+from .interruptible_input import open_interruptible, stop_reading_at_ctrl_c
 from .options import CommandContext, add_common_options, queue_argument
 from .output import SCHEMA
 from .progress import ProgressBar, can_redraw_stderr
@@ -74,7 +75,7 @@ def _is_bar_shown(target: TextIO) -> bool:
 @click.argument("source", metavar="[FILE]", type=click.File("r", encoding="utf-8"), default="-")
 @dry_run_option
 @add_common_options
-def import_letters(context: CommandContext, queue_name: str, source: IO[str], dry_run: bool) -> None:
+def import_letters(context: CommandContext, queue_name: str, source: TextIO, dry_run: bool) -> None:
     """Add dead letters that were exported before.
 
     Reads lines of JSON from FILE, or from standard input. A letter that the queue already has is left out, so that
@@ -83,7 +84,7 @@ def import_letters(context: CommandContext, queue_name: str, source: IO[str], dr
     context.run(_import_letters(context, context.make_queue(queue_name), source, dry_run=dry_run))
 
 
-async def _import_letters(context: CommandContext, queue: Queue, source: IO[str], *, dry_run: bool) -> None:
+async def _import_letters(context: CommandContext, queue: Queue, source: TextIO, *, dry_run: bool) -> None:
     added, present = 0, 0
     batch: list[DeadJob] = []
     async with queue:
@@ -112,10 +113,10 @@ def _hash_letter(letter: DeadJob) -> bytes:
     return sha256(f"{letter.source_id}\0{letter.reason}\0".encode("utf-8", "replace") + letter.payload).digest()
 
 
-def _read_letters(source: IO[str], queue: Queue) -> Iterator[DeadJob]:
+def _read_letters(source: TextIO, queue: Queue) -> Iterator[DeadJob]:
     number = 0
     try:
-        for number, line in enumerate(source, 1):  # noqa: B007  the error below names the line
+        for number, line in enumerate(open_interruptible(source), 1):  # noqa: B007  the error below names the line
             if line.strip():
                 yield _read_letter(json.loads(line))
     except (ValueError, KeyError, TypeError, RecursionError) as error:

@@ -1,26 +1,41 @@
-"""What Ctrl-C does while modules are imported: it ends the process at once.
+"""What Ctrl-C does while modules are imported, and SIGTERM before a command handles it: they end the process at once.
 
 Python would raise KeyboardInterrupt in the middle of an import. That shows a traceback, or is lost if the interpreter
-happens to call back from the import system, which ignores errors; then the command would go on.
+happens to call back from the import system, which ignores errors; then the command would go on. The system drops a
+signal to process 1 of a container that has no handler: a worker that is stopped while it starts would run on, and be
+killed with its jobs.
 """
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from types import FrameType
+
+
+def end_at_sigterm_as_process_1() -> None:
+    """Has SIGTERM end process 1 of a container, as it ends any other process that does not handle it."""
+    if os.getpid() == 1 and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        with suppress(ValueError):  # not in the main thread, which alone gets signals
+            signal.signal(signal.SIGTERM, _end_process)
+
+
+def _end_process(number: int, _: FrameType | None) -> None:
+    os._exit(128 + number)
 
 
 def let_ctrl_c_kill_process() -> None:
     """Has Ctrl-C end the process without a word. A process that ignores Ctrl-C, as behind nohup, still does."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        with suppress(ValueError):  # not in the main thread, which alone gets signals
-            signal.signal(signal.SIGINT, signal.SIG_DFL)
+        with suppress(ValueError):
+            signal.signal(signal.SIGINT, _end_process if os.getpid() == 1 else signal.SIG_DFL)
 
 
 def raise_at_ctrl_c() -> None:
     """Undoes let_ctrl_c_kill_process()."""
-    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
+    if signal.getsignal(signal.SIGINT) in (signal.SIG_DFL, _end_process):
         with suppress(ValueError):
             signal.signal(signal.SIGINT, signal.default_int_handler)
 

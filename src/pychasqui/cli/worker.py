@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import sys
+import threading
+import time
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, fields
@@ -25,7 +28,10 @@ if TYPE_CHECKING:
     from ..supervisor import SupervisorLink
     from .worker_targets import FoundTarget
 
+log = logging.getLogger("chasqui.worker")
+
 HANG_TIMEOUT_MS = 600_000
+THREADS_END_WITHIN_S = 2.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,7 +180,17 @@ def worker(**given: Any) -> int:
     )  # after the import: a module that has set up logging itself is heeded
     with asyncio.Runner(loop_factory=loop.factory) as runner:
         runner.run(_run_workers_in_loop(found, options, loop, link, metrics_port))
+    threading.Thread(target=_warn_of_threads_that_keep_process, daemon=True).start()
     return ExitCode.OK
+
+
+def _warn_of_threads_that_keep_process() -> None:
+    """Python waits for threads of the program that are no daemons, however long they run."""
+    time.sleep(THREADS_END_WITHIN_S)
+    threads, main = threading.enumerate(), threading.main_thread()
+    names = [thread.name for thread in threads if not thread.daemon and thread is not main]
+    if names:
+        log.warning("the workers have stopped, and the process waits for the program's own threads: %s", names[:10])
 
 
 def find_default_targets() -> tuple[str, ...]:
@@ -206,7 +222,8 @@ async def _run_workers_in_loop(
             job_timeout_s=options.job_timeout_s,
         )
         if link is None:
-            print_to_stderr("\n".join(make_banner(worker, loop) for worker in workers))
+            for worker in workers:
+                print_worker_banner(worker, options, loop)
         else:
             workers = adapt_to_supervisor(workers, link, max_jobs=options.max_jobs)
         await run_workers(workers, link, until_idle=options.burst)
@@ -234,23 +251,27 @@ def run_supervisor(options: WorkerOptions, process_options: ProcessOptions, metr
         is_burst=options.burst,
     )
     set_up_logging_unless_done(options.log_format)
-    print_to_stderr(make_supervisor_banner(options, supervised.processes))
+    facts: dict[str, object] = {"processes": supervised.processes, "workers": " ".join(options.targets)}
+    _print_or_log_banner("supervisor", facts, options)
     command = [sys.executable, "-P", "-m", "pychasqui.cli", "worker", *options.to_command_line_arguments()]
     return asyncio.run(ProcessSupervisor(command, supervised).run())
 
 
-def make_banner(worker: Worker, loop: Loop) -> str:
-    facts = {
+def print_worker_banner(worker: Worker, options: WorkerOptions, loop: Loop) -> None:
+    facts: dict[str, object] = {
         "redis": worker.redis_address,
         "queue": worker.queue_name,
         "concurrency": worker.concurrency,
         "consumer": worker.consumer_id,
         "loop": loop.name,
     }
-    return "\n".join([f"pychasqui {__version__} worker", *(f"  {name:<12} {value}" for name, value in facts.items())])
+    _print_or_log_banner("worker", facts, options)
 
 
-def make_supervisor_banner(options: WorkerOptions, processes: int) -> str:
-    facts = {"processes": processes, "workers": " ".join(options.targets)}
-    lines = [f"pychasqui {__version__} supervisor", *(f"  {name:<12} {value}" for name, value in facts.items())]
-    return "\n".join(lines)
+def _print_or_log_banner(role: str, facts: dict[str, object], options: WorkerOptions) -> None:
+    """Says what runs: on lines of its own, or as a record where each line of the log is JSON."""
+    title = f"pychasqui {__version__} {role}"
+    if options.log_format == "json":
+        log.info(title, extra=facts)
+    else:
+        print_to_stderr("\n".join([title, *(f"  {name:<12} {value}" for name, value in facts.items())]))

@@ -73,11 +73,11 @@ def import_module_of_user(name: str, attribute_path: str = "") -> ModuleType:
         raise CommandFailure(
             f"there is no module {error.name!r} in {os.getcwd()!r} or on the Python path{hint}", ExitCode.NOT_FOUND
         ) from None
-    except Exception as error:  # noqa: BLE001  the module is the user's, and may raise anything
+    except (Exception, SystemExit) as error:  # noqa: BLE001  the module is the user's, and may raise anything
         raise print_traceback_and_make_failure(f"module {name!r} cannot be imported", error) from None
 
 
-def print_traceback_and_make_failure(problem: str, error: Exception) -> CommandFailure:
+def print_traceback_and_make_failure(problem: str, error: Exception | SystemExit) -> CommandFailure:
     """Turns an error of the user's code into a CommandFailure; prints the user's part of its traceback.
 
     Our own errors need no traceback: their line says what to change.
@@ -112,7 +112,7 @@ async def make_workers(found_target: FoundTarget, stack: AsyncExitStack) -> Sequ
     crew = made.worker() if isinstance(made, App) else made
     try:
         return await stack.enter_async_context(crew.prepared())
-    except Exception as error:  # noqa: BLE001  the modules of the app are the user's, and may raise anything
+    except (Exception, SystemExit) as error:  # noqa: BLE001  the modules of the app are the user's, too
         raise print_traceback_and_make_failure(f"{found_target.target} cannot make its workers", error) from None
 
 
@@ -135,7 +135,7 @@ async def resolve_target(found_target: FoundTarget) -> App | Crew | Worker:
         made = found()
         if inspect.isawaitable(made):
             made = await made
-    except Exception as error:  # noqa: BLE001  the function is the user's, and may raise anything
+    except (Exception, SystemExit) as error:  # noqa: BLE001  the function is the user's, too
         raise print_traceback_and_make_failure(f"{target} cannot make a Worker", error) from None
     if not isinstance(made, App | Crew | Worker):
         raise CommandFailure(f"{target} returned {_describe_value(made)}, not an App or a Worker", ExitCode.USAGE)
