@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import tomllib
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -28,6 +29,7 @@ from pychasqui import (
     RetryPolicy,
     Snooze,
     UnsupportedData,
+    WrongLoop,
     current_job,
 )
 from pychasqui.testing import RecordedQueue, inline
@@ -173,6 +175,62 @@ class TestInline:
             assert not (await window.enqueue("ada")).is_new
             await jobs.advance(timedelta(hours=1))
             assert (await window.enqueue("ada")).is_new
+
+    async def test_a_job_that_replaces_another_begins_its_own_attempts(self) -> None:
+        with inline(app) as jobs:
+            await fails.with_options(job_id="x", attempts=2).enqueue("first")
+            with pytest.raises(LookupError, match="first"):
+                await jobs.run()
+            second = fails.with_options(job_id="x", if_exists="replace", attempts=3)
+            assert (await second.enqueue("second")).has_replaced
+            await jobs.advance(timedelta(seconds=1))
+            assert ran == [0, 0]
+            third = send_mail.with_options(job_id="x", if_exists="replace")
+            assert (await third.enqueue("ada")).has_replaced
+            await jobs.advance(timedelta(hours=1))
+            assert ran == [0, 0, ("ada", "hello")]
+            assert [(job.name, job.state) for job in jobs.all] == [("send_mail", "done")]
+
+    async def test_a_job_that_runs_is_not_replaced(self) -> None:
+        own = App()
+
+        @own.task
+        async def renew(number: int) -> None:
+            second = await renew.with_options(job_id="x", if_exists="replace").enqueue(number + 1)
+            ran.append((number, second.is_new, second.has_replaced))
+
+        with inline(own) as jobs:
+            await renew.with_options(job_id="x").enqueue(1)
+            await jobs.run()
+            assert ran == [(1, False, False)]
+            assert jobs.of(renew) == [renew.with_options(job_id="x").bind(1)]
+
+    async def test_a_blocking_call_in_a_coroutine_task_is_refused_as_in_production(self) -> None:
+        own = App()
+
+        @own.task
+        async def block() -> None:
+            send_mail.sync.enqueue("ada")
+
+        with inline(app), inline(own) as jobs:
+            await block.enqueue()
+            with pytest.raises(WrongLoop, match=r"send_mail\.sync\.enqueue would block .*: await send_mail\.enqueue"):
+                await jobs.run()
+
+    def test_a_blocking_call_in_the_loop_of_a_server_is_refused_as_in_production(self) -> None:
+        async def serve() -> None:
+            with pytest.raises(WrongLoop, match=r"await send_mail\.enqueue"):
+                send_mail.sync.enqueue("ada")
+            await asyncio.to_thread(send_mail.sync.enqueue, "bo")
+
+        with inline(app) as jobs, ThreadPoolExecutor() as threads:
+            threads.submit(asyncio.run, serve()).result()
+            assert jobs.of(send_mail) == [send_mail.bind("bo")]
+
+    async def test_an_async_test_calls_synchronous_code(self) -> None:
+        with inline(app) as jobs:
+            send_mail.sync.enqueue("ada")
+            assert jobs.of(send_mail) == [send_mail.bind("ada")]
 
     async def test_wrong_arguments_and_wrong_data_are_refused_as_in_production(self) -> None:
         with inline(app) as jobs:

@@ -58,6 +58,11 @@ class RecordedJob:
     def extras(self) -> bytes:
         return set_or_remove_extra(b"", SNOOZES, self.snoozes) if self.snoozes else b""
 
+    @property
+    def can_be_replaced(self) -> bool:
+        """Whether it has not been handed to a worker, or waits for its next run."""
+        return self.state == "waiting" and self.stop is None
+
     def cancel(self) -> str:
         """Returns what Queue.cancel() would answer."""
         if self.state != "waiting":
@@ -104,12 +109,10 @@ class JobRecorder:
         only, window_ms = encoded.options.only, encoded.options.window_ms
         there = self._find_job_holding_id(queue, encoded.id) if only else None
         if there is not None:
-            if there.state != "waiting" or only == "keep":
+            if only == "keep" or not there.can_be_replaced:
                 return DUPLICATE
-            there.payload = envelope.payload
-            there.options = options
-            there.due_ms = due_ms if only == "postpone" else there.due_ms
-            return REPLACED
+            due_ms = there.due_ms if only == "replace" else due_ms
+            self.jobs = [job for job in self.jobs if job is not there]
         unique_until_ms = (self.now_ms + window_ms if window_ms else None) if only else 0
         self.jobs.append(
             RecordedJob(
@@ -126,7 +129,7 @@ class JobRecorder:
                 expires_ms=self.now_ms + expires_ms if (expires_ms := encoded.options.expires_ms) else None,
             )
         )
-        return NEW
+        return NEW if there is None else REPLACED
 
     def find(self, queue: str, job_id: str) -> RecordedJob | None:
         """The last job of this id."""
