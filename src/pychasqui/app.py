@@ -21,6 +21,7 @@ from ._tasks.app_options import (
 )
 from ._tasks.crew_plan import AppParts, CrewPlan
 from ._tasks.definition import TaskDefinition, define_task
+from ._tasks.foreign_option_names import METHODS_OF_APPS, make_attribute_error
 from ._tasks.lifespan import Lifespan, Middleware
 from ._tasks.loop_queues import LoopQueues
 from ._tasks.schedules import Schedule, make_schedule_key
@@ -334,6 +335,11 @@ class App:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
+
+    if not TYPE_CHECKING:  # type checkers would take it for a promise that every name exists
+
+        def __getattr__(self, name: str) -> Any:
+            raise make_attribute_error(self, name, METHODS_OF_APPS)
 
     def __repr__(self) -> str:
         return f"<App {self._name!r} with {len(self._tasks)} tasks>"

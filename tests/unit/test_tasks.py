@@ -64,6 +64,20 @@ class TestCalls:
             greet.si("ada")  # type: ignore[attr-defined]
         assert not hasattr(greet, "elsewhere")
 
+    async def test_a_name_of_another_queue_at_a_handle_or_an_app_leads_to_its_own(self, app: App) -> None:
+        @app.task
+        async def greet(name: str) -> None: ...
+
+        for handle in (greet.handle("x"), greet.sync.handle("x")):
+            for name, own in (("get", "result"), ("ready", "status"), ("revoke", "cancel"), ("task_id", "id")):
+                with pytest.raises(AttributeError, match=rf"JobHandle has no {name}; instead: .*{own}"):
+                    getattr(handle, name)
+            assert not hasattr(handle, "elsewhere")
+        for name, own in (("send_task", "add"), ("autodiscover_tasks", "modules"), ("add_periodic_task", "cron")):
+            with pytest.raises(AttributeError, match=rf"App has no {name}; instead: .*{own}"):
+                getattr(app, name)
+        assert not hasattr(app, "elsewhere")
+
     def test_data_is_bound_as_it_travels_or_refused(self, app: App) -> None:
         @app.task(attempts=3, unique_by=("day",))
         async def report(day: date, /, *, pages: int = 1) -> None: ...
@@ -309,9 +323,11 @@ class TestApp:
         assert queue - worker == QUEUE_ONLY
 
     def test_an_unknown_option_of_a_queue_is_refused(self) -> None:
-        with pytest.raises(InvalidArgument, match=r"queues\['mail'\] has no option 'concurency'"):
+        with pytest.raises(InvalidArgument, match=r"queues\['mail'\] has no option 'concurency'; did you mean 'concu"):
             App(queues={"mail": {"concurency": 5}})  # type: ignore[typeddict-unknown-key]
-        with pytest.raises(InvalidArgument, match="defaults has no option 'x'"):
+        with pytest.raises(InvalidArgument, match="no option 'attempts'; did you mean 'max_attempts'"):
+            App(defaults={"attempts": 5})  # type: ignore[typeddict-unknown-key]
+        with pytest.raises(InvalidArgument, match="defaults has no option 'x'; the options are"):
             App(defaults={"x": 5})  # type: ignore[arg-type]
         with pytest.raises(InvalidType, match="must be a dict"):
             App(queues={"mail": 5})  # type: ignore[dict-item]
