@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any
 
 import pytest
 
-from pychasqui import App, Depends, InvalidArgument, Job
+from pychasqui import App, Depends, InvalidArgument, InvalidType, Job
 from pychasqui._tasks.injection import InjectionPlan
 from pychasqui.testing import inline
 
@@ -218,3 +219,34 @@ def test_a_provider_without_a_hash_is_refused_with_the_reason() -> None:
 
     with pytest.raises(InvalidArgument, match="task work: the provider of class Provider is not hashable: give"):
         InjectionPlan("task work", work, {})
+
+
+def test_a_provider_with_a_depends_of_fastapi_is_refused_with_the_remedy() -> None:
+    foreign = type("Depends", (), {"__module__": "fastapi.params"})()
+
+    def repository(session: object = foreign) -> object:
+        return session
+
+    def charge(order: int, repository: object = Depends(repository)) -> None: ...
+
+    with pytest.raises(InvalidArgument, match=r"session of repository is a Depends of fastapi\.params: import Depends"):
+        InjectionPlan("task 'charge'", charge, {})
+
+
+def test_a_dependency_that_a_caller_has_not_passed_is_named_at_its_first_use() -> None:
+    prices: Any = Depends(other)
+    uses: tuple[Callable[[], object], ...] = (
+        lambda: prices["a"],
+        lambda: list(prices),
+        lambda: len(prices),
+        lambda: bool(prices),
+        lambda: prices(),
+        lambda: prices.execute,
+        lambda: prices.__enter__(),
+    )
+    for use in uses:
+        with pytest.raises((TypeError, AttributeError), match="other is injected by a worker: pass it where you call"):
+            use()
+    assert repr(copy.deepcopy(prices)) == "Depends(other)"
+    with pytest.raises(InvalidType, match="takes a function, not Injected"):
+        Depends(prices)

@@ -143,6 +143,15 @@ def test_a_field_as_a_default_is_refused_with_what_to_write() -> None:
         signature(shrink)
 
 
+def test_a_default_of_a_type_of_pydantic_is_a_default() -> None:
+    home = pydantic.HttpUrl("https://example.org")
+
+    def call(hook: pydantic.HttpUrl = home) -> None: ...  # type: ignore[name-defined]
+
+    assert trip(call).kwargs == {}
+    assert str(trip(call, pydantic.HttpUrl("https://example.com/a")).kwargs["hook"]) == "https://example.com/a"
+
+
 def test_pydantic_is_not_imported_unless_it_is_there_already() -> None:
     program = (
         "import sys\nfrom pychasqui import App\napp = App('redis://nowhere')\n"

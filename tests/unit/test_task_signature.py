@@ -229,12 +229,29 @@ class TestRefusedSignatures:
         with pytest.raises(InvalidArgument, match=r"session is a Depends of fastapi\.params: import Depends from pych"):
             signature(charge)
 
+        def annotated(order: int, session: Any) -> None: ...
+
+        annotated.__annotations__["session"] = Annotated[object, foreign]
+        with pytest.raises(InvalidArgument, match=r"session: .* default value: .* with Depends from pychasqui"):
+            signature(annotated)
+
     def test_an_annotation_that_cannot_be_read_is_refused_by_its_task(self) -> None:
         def later(value: Any) -> None: ...
 
         later.__annotations__["value"] = "Missing"
-        with pytest.raises(InvalidArgument, match=r"task 'later': its annotations cannot be read: .*'Missing'"):
+        with pytest.raises(InvalidArgument, match=r"cannot be read: .*'Missing'.*import it there outside of"):
             signature(later)
+
+    def test_a_field_whose_annotation_is_imported_for_type_checkers_alone_is_refused_with_the_remedy(self) -> None:
+        @dataclass
+        class Row:
+            owner: Missing  # type: ignore[name-defined]  # noqa: F821
+
+        def save(row: Row) -> None: ...
+
+        save.__annotations__["row"] = Row
+        with pytest.raises(InvalidArgument, match=r"task 'save': row: name 'Missing' is not defined; define it in"):
+            signature(save)
 
 
 class TestRunning:

@@ -15,13 +15,20 @@ from typing import Any, NamedTuple, NoReturn
 
 import msgspec
 
-from ..depends import Injected
+from ..depends import Injected, is_depends_of_another_package
 from ..errors import InvalidArgument, printable
 from .data_error import UNRELATED_ERRORS, DataMismatch, describe_error_of_class, read_msgspec_error
 from .pydantic_types import AnnotationSurvey, DataMismatchError, PydanticReader
 from .unencodable_data import find_unencodable_value
 from .unique_ids import to_sorted_wire_values
-from .wire_values import SCALARS, convert_to_type, explain_unsupported_type_if_any, make_struct_reader, to_wire_values
+from .wire_values import (
+    REMEDY_FOR_UNKNOWN_NAME,
+    SCALARS,
+    convert_to_type,
+    explain_unsupported_type_if_any,
+    make_struct_reader,
+    to_wire_values,
+)
 
 _IMMUTABLE = SCALARS | {tuple, frozenset}
 
@@ -65,12 +72,14 @@ def read_parameters(task_name: str, function: Callable[..., Any], is_injected: C
     for one in found:
         if one.name in injected and one.kind is one.POSITIONAL_ONLY:
             raise InvalidArgument(f"task {task_name!r}: {one.name} is positional-only, and cannot be injected")
-        if type(one.default).__name__ == "Depends":  # an Injected is none
+        if is_depends_of_another_package(one.default):
             raise InvalidArgument(
                 f"task {task_name!r}: the default of {one.name} is a Depends of {type(one.default).__module__}: "
                 "import Depends from pychasqui"
             )
-        if type(one.default).__module__.partition(".")[0] == "pydantic":
+        if any(
+            base.__name__ == "FieldInfo" for base in type(one.default).__mro__
+        ):  # of pydantic; of FastAPI, as Query()
             raise InvalidArgument(
                 f"task {task_name!r}: the default of {one.name} is a {type(one.default).__name__}: "
                 f"write {one.name}: Annotated[..., Field(...)] instead"
@@ -299,15 +308,18 @@ def _read_type_hints(task_name: str, function: Callable[..., Any]) -> dict[str, 
         return typing.get_type_hints(annotated, include_extras=True)
     except Exception as error:  # noqa: BLE001  annotations are the user's code
         reason = f"{type(error).__name__}: {error}"[:300]
-        raise InvalidArgument(f"task {task_name!r}: its annotations cannot be read: {reason}") from None
+        remedy = f"; {REMEDY_FOR_UNKNOWN_NAME}" if isinstance(error, NameError) else ""
+        raise InvalidArgument(f"task {task_name!r}: its annotations cannot be read: {reason}{remedy}") from None
 
 
 def _refuse_annotated_dependency(task_name: str, annotations: Mapping[str, Any]) -> None:
     for name, annotation in annotations.items():
-        if any(isinstance(one, Injected) for one in getattr(annotation, "__metadata__", ())):
-            raise InvalidArgument(
-                f"task {task_name!r}: {name}: a dependency is a default value: write {name}: ... = Depends(...)"
-            )
+        for one in getattr(annotation, "__metadata__", ()):
+            if isinstance(one, Injected) or is_depends_of_another_package(one):
+                raise InvalidArgument(
+                    f"task {task_name!r}: {name}: a dependency is a default value: write {name}: ... = Depends(...), "
+                    "with Depends from pychasqui"
+                )
 
 
 def _star_prefix(parameter: inspect.Parameter) -> str:
