@@ -128,6 +128,8 @@ class Signature:
         self.read: Callable[[Any], Arguments]
         self.read_values: Callable[[Any], tuple[Any, ...]] | None = None  # if all can be passed by position
         self._check: Callable[[Any], object] = self._read_by_pydantic
+        if survey.one_way_field:
+            raise InvalidArgument(f"task {task_name!r}: {survey.one_way_field}")
         if survey.mentions_pydantic:
             required = frozenset(one.name for one in parameters.all if one.default is one.empty)
             self._reader = self._call_and_name_task_in_errors(
