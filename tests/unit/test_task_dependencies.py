@@ -171,6 +171,41 @@ async def test_a_middleware_that_does_not_await_the_call_fails_the_job() -> None
         assert [job.state for job in jobs.all] == ["waiting"]
 
 
+async def test_a_middleware_that_gives_the_call_an_argument_fails_with_what_it_takes() -> None:
+    app = App()
+
+    @app.middleware
+    async def starlette(job: Job, call_next: Callable[..., Awaitable[object]]) -> object:
+        return await call_next(job)
+
+    @app.task
+    async def work() -> None: ...
+
+    with inline(app) as jobs:
+        await work.enqueue()
+        with pytest.raises(TypeError, match=r"call\(\) takes 0 positional arguments"):
+            await jobs.run()
+
+
+async def test_a_coroutine_that_a_task_returns_without_awaiting_it_fails_the_job() -> None:
+    app = App()
+
+    @app.task(attempts=1)
+    async def charge() -> int:
+        said.append("charged")
+        return 1
+
+    @app.task(attempts=1)
+    async def work() -> Any:
+        return charge()
+
+    with inline(app) as jobs:
+        await work.enqueue()
+        with pytest.raises(TypeError, match=r"returned the coroutine CoroutineTask.__call__, which it did not await"):
+            await jobs.run()
+        assert [job.state for job in jobs.all] == ["dead"]
+
+
 async def test_two_parameters_share_a_bound_method_as_their_provider() -> None:
     class Pool:
         async def session(self) -> AsyncIterator[str]:

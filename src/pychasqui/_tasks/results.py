@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import msgspec
@@ -10,17 +11,25 @@ from ..errors import DecodeError
 from .data_error import read_msgspec_error
 from .definition import TaskDefinition
 from .pydantic_types import DataMismatchError
+from .unfinished_results import drop_awaitable
 from .wire_values import SCALARS, to_wire_values
 
 
 def pack_result_if_possible(result: Any) -> Any:
-    """The result as MessagePack holds it. One that cannot travel stays as it is: the worker reports it."""
+    """The result as MessagePack holds it. One that cannot travel stays as it is: the worker reports it.
+
+    Raises TypeError for a coroutine: what it was to do has not been done, and the job must not count as done.
+    """
     if type(result) in SCALARS:
         return result
     try:
         return to_wire_values(result)
     except BaseException:  # noqa: BLE001  the result is the user's object, which may raise anything
-        return result
+        if not inspect.iscoroutine(result):
+            return result
+    drop_awaitable(result)
+    name = getattr(result, "__qualname__", "coroutine")
+    raise TypeError(f"the task returned the coroutine {name}, which it did not await: `return await ...` runs it")
 
 
 def convert_stored_result(definition: TaskDefinition, job_id: str, value: Any) -> Any:
