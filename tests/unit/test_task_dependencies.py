@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pychasqui import App, Depends, InvalidArgument, InvalidType, Job
+from pychasqui import App, Depends, InvalidArgument, InvalidType, Job, RetryLater
 from pychasqui._tasks.injection import InjectionPlan
 from pychasqui.testing import inline
 
@@ -201,9 +201,22 @@ async def test_a_coroutine_that_a_task_returns_without_awaiting_it_fails_the_job
 
     with inline(app) as jobs:
         await work.enqueue()
-        with pytest.raises(TypeError, match=r"returned the coroutine CoroutineTask.__call__, which it did not await"):
+        with pytest.raises(TypeError, match=r"returned CoroutineTask.__call__\(\) without awaiting it: `return await"):
             await jobs.run()
         assert [job.state for job in jobs.all] == ["dead"]
+
+
+async def test_a_retry_that_a_task_returns_instead_of_raising_it_fails_the_job() -> None:
+    app = App()
+
+    @app.task(attempts=1)
+    async def work() -> object:
+        return RetryLater(5)
+
+    with inline(app) as jobs:
+        await work.enqueue()
+        with pytest.raises(TypeError, match=r"returned RetryLater: `raise RetryLater\(...\)` has an effect"):
+            await jobs.run()
 
 
 async def test_two_parameters_share_a_bound_method_as_their_provider() -> None:

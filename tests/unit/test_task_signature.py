@@ -110,6 +110,14 @@ class TestSending:
             signature(send_mail).pack_arguments(args, kwargs)
         assert str(caught.value) == text
 
+    def test_an_option_among_the_arguments_is_refused_with_its_place(self) -> None:
+        for name, place in (
+            ("delay", r"an option of a call is given as with_options\(delay=...\)\.enqueue"),
+            ("countdown", r"no such option; instead: with_options\(delay="),
+        ):
+            with pytest.raises(InvalidArgument, match=f"send_mail: {name}: there is no such parameter.*{place}"):
+                signature(send_mail).pack_arguments(("a",), {name: 5})
+
     def test_kinds_of_parameters_are_those_of_the_function(self) -> None:
         def kinds(first: int, /, second: int = 2, *, third: int, fourth: int = 4) -> None: ...
 

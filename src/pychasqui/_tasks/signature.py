@@ -18,7 +18,9 @@ import msgspec
 from ..depends import Injected, is_depends_of_another_package
 from ..errors import InvalidArgument, printable
 from .data_error import UNRELATED_ERRORS, DataMismatch, describe_error_of_class, read_msgspec_error
+from .foreign_option_names import OPTIONS
 from .pydantic_types import AnnotationSurvey, DataMismatchError, PydanticReader
+from .send_options import SendOptions
 from .unencodable_data import find_unencodable_value
 from .unique_ids import to_sorted_wire_values
 from .wire_values import (
@@ -61,7 +63,7 @@ def read_parameters(task_name: str, function: Callable[..., Any], is_injected: C
         if one.kind in (one.VAR_POSITIONAL, one.VAR_KEYWORD):
             raise InvalidArgument(
                 f"task {task_name!r} takes {_star_prefix(one)}{one.name}, which cannot be checked: "
-                "name each parameter, or take a list or a dict"
+                "name each parameter, or take a list or a dict; a decorator needs functools.wraps"
             )
     if any(one.name == "self" for one in found):
         raise InvalidArgument(
@@ -104,6 +106,10 @@ def check_argument_names(task_name: str, parameters: Parameters, given: Mapping[
 def _refuse_argument_name(task_name: str, parameters: Parameters, name: str) -> NoReturn:
     if name in parameters.injected:
         problem = "is injected by a worker, and cannot be sent"
+    elif name in SendOptions.__annotations__:
+        problem = f"there is no such parameter; an option of a call is given as with_options({name}=...).enqueue(...)"
+    elif name in OPTIONS:
+        problem = f"there is no such parameter, and no such option; instead: {OPTIONS[name]}"
     else:
         problem = (
             f"there is no such parameter; there are {', '.join(sorted(one.name for one in parameters.all)) or 'none'}"
