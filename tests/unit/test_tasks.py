@@ -328,7 +328,7 @@ class TestApp:
         with pytest.raises(InvalidArgument, match=r"queues\['mail'\] has no option 'concurency'; did you mean 'concu"):
             App(queues={"mail": {"concurency": 5}})  # type: ignore[typeddict-unknown-key]
         with pytest.raises(InvalidArgument, match="no option 'attempts'; did you mean 'max_attempts'"):
-            App(defaults={"attempts": 5})  # type: ignore[typeddict-unknown-key]
+            App(defaults={"attempts": 5})  # type: ignore[arg-type]
         with pytest.raises(InvalidArgument, match="defaults has no option 'x'; the options are"):
             App(defaults={"x": 5})  # type: ignore[arg-type]
         with pytest.raises(InvalidType, match="must be a dict"):
