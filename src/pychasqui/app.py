@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import inspect
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from datetime import timedelta
 from types import MappingProxyType, TracebackType
@@ -21,7 +20,8 @@ from ._tasks.app_options import (
 )
 from ._tasks.crew_plan import AppParts, CrewPlan
 from ._tasks.definition import TaskDefinition, define_task
-from ._tasks.lifespan import Lifespan, Middleware
+from ._tasks.foreign_option_names import METHODS_OF_APPS, make_attribute_error
+from ._tasks.lifespan import Lifespan, Middleware, check_lifespan, check_middleware
 from ._tasks.loop_queues import LoopQueues
 from ._tasks.schedules import Schedule, make_schedule_key
 from ._tasks.send_options import IfExists
@@ -213,7 +213,8 @@ class App:
     ) -> Callable[[T], T]:
         """Sends a task at intervals: `@app.every(timedelta(minutes=5))` above `@app.task`. See cron()."""
         if not isinstance(span, timedelta):
-            raise InvalidType(f"every() takes a timedelta, not {type(span).__name__}")
+            hint = ": write timedelta(seconds=...)" if isinstance(span, int | float) else ""
+            raise InvalidType(f"every() takes a timedelta, not {type(span).__name__}{hint}")
         return self._make_schedule_decorator(RepeatPattern.every(span), data, key, missed_fires)
 
     def _make_schedule_decorator(
@@ -241,9 +242,7 @@ class App:
         """Makes this async generator function the lifespan: its first half runs before the first job of a process, the
         rest after the last. `Depends` on it gives what it yields. An app has one.
         """
-        checked: Any = function
-        if not inspect.isasyncgenfunction(checked):
-            raise InvalidType("a lifespan is an async def that yields once")
+        check_lifespan(function)
         if self._lifespan is not None:
             raise InvalidArgument("an app has one lifespan, and this is the second")
         self._lifespan = function
@@ -254,9 +253,7 @@ class App:
 
         The first one is around all others.
         """
-        checked: Any = function
-        if not inspect.iscoroutinefunction(checked):
-            raise InvalidType("a middleware is an async def that takes a Job and a function to await")
+        check_middleware(function)
         self._middlewares.append(function)
         return function
 
@@ -311,6 +308,7 @@ class App:
             importlib.import_module(module)
         return AppParts(
             name=self._name,
+            modules=self._modules,
             definitions=[task.definition for task in self._tasks.values()],
             schedules=list(self._schedules.values()),
             lifespan=self._lifespan,
@@ -334,6 +332,11 @@ class App:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
+
+    if not TYPE_CHECKING:  # type checkers would take it for a promise that every name exists
+
+        def __getattr__(self, name: str) -> Any:
+            raise make_attribute_error(self, name, METHODS_OF_APPS)
 
     def __repr__(self) -> str:
         return f"<App {self._name!r} with {len(self._tasks)} tasks>"

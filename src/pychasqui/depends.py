@@ -29,11 +29,25 @@ class Injected:
         self._provider = provider
 
     def __getattr__(self, name: str) -> Any:
-        provider = getattr(self._provider, "__name__", "the value")
-        raise AttributeError(f"{provider} is injected by a worker: pass it where you call the function yourself")
+        raise AttributeError(self._describe_wrong_use())
+
+    def _refuse_use(self, *_: object) -> Any:
+        raise TypeError(self._describe_wrong_use())
+
+    __getitem__ = __setitem__ = __delitem__ = __contains__ = __iter__ = __aiter__ = __len__ = __bool__ = _refuse_use
+    __call__ = __await__ = __enter__ = __exit__ = __aenter__ = __aexit__ = _refuse_use
+
+    def _describe_wrong_use(self) -> str:
+        provider = getattr(provider_of(self), "__name__", "the value")
+        return f"{provider} is injected by a worker: pass it where you call the function yourself"
 
     def __repr__(self) -> str:
         return f"Depends({getattr(self._provider, '__name__', self._provider)})"
+
+
+def is_depends_of_another_package(value: object) -> bool:
+    """Whether this is what the Depends of FastAPI, or of another package, returns. An Injected is none."""
+    return type(value).__name__ == "Depends"
 
 
 def provider_of(injected: Injected) -> Callable[..., Any]:
@@ -61,6 +75,6 @@ def Depends(provider: Callable[..., Any], /) -> Any:  # noqa: N802  it reads as 
                a context manager's function; also the app's lifespan, whose value is made once in a process. Its own
                parameters have to be dependencies. A plain one runs in the event loop: it must not block
     """
-    if not callable(provider):
+    if not callable(provider) or isinstance(provider, Injected):
         raise InvalidType(f"Depends() takes a function, not {type(provider).__name__}")
     return Injected(provider)

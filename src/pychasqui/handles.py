@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 
 from ._tasks.definition import TaskDefinition
+from ._tasks.foreign_option_names import METHODS_OF_HANDLES, make_attribute_error
 from ._tasks.loop_queues import LoopQueues
 from ._tasks.results import convert_stored_result
 from .cancellation import Cancellation
@@ -57,6 +58,11 @@ class JobHandle(msgspec.Struct, Generic[R_co], eq=False, gc=False):
     async def logs(self, *, limit: int = 100) -> list[str]:
         """Returns the last lines that the task logged with current_job().log(), oldest first."""
         return await self._find_queue(self._queue_name).get_job_logs(self.id, limit=limit)
+
+    if not TYPE_CHECKING:  # type checkers would take it for a promise that every name exists
+
+        def __getattr__(self, name: str) -> Any:
+            raise make_attribute_error(self, name, METHODS_OF_HANDLES)
 
     def __repr__(self) -> str:
         return f"JobHandle({self.id!r}, task={self._definition.name!r}, queue={self._queue_name!r})"

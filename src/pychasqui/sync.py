@@ -10,11 +10,12 @@ from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import fields
 from functools import partial, wraps
 from types import TracebackType
-from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar
 
 from ._core.checks import check_queue_name
 from ._core.config import take_config_fields_as_arguments
 from ._producer.config import QueueConfig
+from ._tasks.foreign_option_names import METHODS_OF_HANDLES, make_attribute_error
 from ._tasks.loop_queues import LoopQueues, run_coroutine_that_never_waits
 from ._tasks.portal import portal, refuse_in_loop
 from .cancellation import Cancellation
@@ -262,6 +263,11 @@ class SyncJobHandle(Generic[R_co]):
         """Returns the last lines that the task logged, oldest first."""
         return self._call_blocking("logs", lambda: self._handle.logs(limit=limit))
 
+    if not TYPE_CHECKING:  # type checkers would take it for a promise that every name exists
+
+        def __getattr__(self, name: str) -> Any:
+            raise make_attribute_error(self, name, METHODS_OF_HANDLES)
+
     def _call_blocking(self, method_name: str, make_coroutine: Callable[[], Coroutine[Any, Any, R]]) -> R:
         return call_blocking(
             self._queues, f"SyncJobHandle.{method_name}", f"await JobHandle.{method_name}()", make_coroutine
@@ -338,6 +344,8 @@ def call_blocking(
 ) -> R:
     """Runs a coroutine on the loop of the process's portal; in a test with inline(app), which needs none, here."""
     if queues.is_replaced:
+        if not queues.may_block_loop_of_test():
+            refuse_in_loop(blocking_call, instead)
         return run_coroutine_that_never_waits(make_coroutine())
     refuse_in_loop(blocking_call, instead)
     return portal.call(make_coroutine, queues, needs_task=needs_task)

@@ -163,6 +163,9 @@ BROKEN = {
     "number.py": "worker = 5",
     "greedy.py": "def make(name): ...",
     "idle.py": "def make(): ...",
+    "web.py": "from pychasqui import App\njobs = App()\n"
+    "class Flask:\n    def __call__(self, environ, start): ...\napp = Flask()\n"
+    "@jobs.task\ndef clean_up() -> None: print('it has run')\n",
     "typo.py": "from pychasqui import Worker\nworker = Worker('q', print)",
     "zero.py": "from pychasqui import Worker\nworker = Worker('q', print, concurrency=0)",
     "lacking.py": "import a_module_that_is_nowhere",
@@ -179,7 +182,7 @@ BROKEN = {
         ("nowhere:worker", 3, "there is no module 'nowhere' in"),
         ("empty.sub:worker", 3, "there is no module 'empty.sub' in"),
         ("empty:worker", 3, "module 'empty' has no 'worker'"),
-        ("typo:wroker", 3, "module 'typo' has no 'wroker'; its workers are: worker"),
+        ("typo:wroker", 3, "module 'typo' has no 'wroker'; the workers of this module are: worker"),
         (
             "number:worker",
             2,
@@ -187,6 +190,13 @@ BROKEN = {
         ),
         ("typo:Worker", 2, "typo:Worker is the class Worker, not an App, a Worker or a function that returns one"),
         ("greedy:make", 2, "greedy:make takes arguments, but is called without any: it must take none"),
+        (
+            "web:app",
+            2,
+            "web:app is a value of type Flask, not an App, a Worker or a function that returns one; "
+            "the workers of this module are: jobs",
+        ),
+        ("web:clean_up", 2, "web:clean_up is a value of type FunctionTask, not an App, a Worker or"),
         ("idle:make", 2, "idle:make returned None, not an App or a Worker"),
         ("empty", 2, "'empty' is not of the form module:attribute"),
         ("empty:", 2, "'empty:' is not of the form module:attribute"),

@@ -46,6 +46,7 @@ from pychasqui import (  # noqa: E402
     WrongLoop,
 )
 from pychasqui.integrations.django import ChasquiBackend, framework  # noqa: E402
+from pychasqui.integrations.django.workers import make_crew  # noqa: E402
 from tests.frameworks.django_project import settings, tasks  # noqa: E402
 
 COMMAND = [sys.executable, "-m", "django", "chasqui_worker"]
@@ -126,6 +127,25 @@ def test_an_unknown_result_does_not_exist() -> None:
 def test_arguments_that_are_not_json_are_refused() -> None:
     with pytest.raises(TypeError):
         tasks.add.enqueue(object())
+
+
+def test_arguments_that_the_function_does_not_take_are_refused() -> None:
+    for args, named, problem in (
+        ((1, 2, 3), {}, "too many positional arguments"),
+        ((1,), {"c": 2}, "got an unexpected keyword argument 'c'"),
+        ((), {}, "missing a required argument: 'a'"),
+    ):
+        with pytest.raises(TypeError, match=f"task .*tasks.add': {problem}"):
+            tasks.add.enqueue(*args, **named)
+
+
+def test_each_worker_of_a_process_serves_its_own_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def read_ports() -> list[int | None]:
+        async with make_crew().prepared() as workers:
+            return [worker.config.metrics_port for worker in workers]
+
+    monkeypatch.setenv("CHASQUI_METRICS_PORT", "9100")
+    assert asyncio.run(read_ports()) == [9100, 9101, 9102, 9103]
 
 
 def test_an_enqueue_in_an_event_loop_names_what_to_await() -> None:

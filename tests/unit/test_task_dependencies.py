@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any
 
 import pytest
 
-from pychasqui import App, Depends, InvalidArgument, Job
+from pychasqui import App, Depends, InvalidArgument, InvalidType, Job, RetryLater
 from pychasqui._tasks.injection import InjectionPlan
 from pychasqui.testing import inline
 
@@ -170,6 +171,54 @@ async def test_a_middleware_that_does_not_await_the_call_fails_the_job() -> None
         assert [job.state for job in jobs.all] == ["waiting"]
 
 
+async def test_a_middleware_that_gives_the_call_an_argument_fails_with_what_it_takes() -> None:
+    app = App()
+
+    @app.middleware
+    async def starlette(job: Job, call_next: Callable[..., Awaitable[object]]) -> object:
+        return await call_next(job)
+
+    @app.task
+    async def work() -> None: ...
+
+    with inline(app) as jobs:
+        await work.enqueue()
+        with pytest.raises(TypeError, match=r"call\(\) takes 0 positional arguments"):
+            await jobs.run()
+
+
+async def test_a_coroutine_that_a_task_returns_without_awaiting_it_fails_the_job() -> None:
+    app = App()
+
+    @app.task(attempts=1)
+    async def charge() -> int:
+        said.append("charged")
+        return 1
+
+    @app.task(attempts=1)
+    async def work() -> Any:
+        return charge()
+
+    with inline(app) as jobs:
+        await work.enqueue()
+        with pytest.raises(TypeError, match=r"returned CoroutineTask.__call__\(\) without awaiting it: `return await"):
+            await jobs.run()
+        assert [job.state for job in jobs.all] == ["dead"]
+
+
+async def test_a_retry_that_a_task_returns_instead_of_raising_it_fails_the_job() -> None:
+    app = App()
+
+    @app.task(attempts=1)
+    async def work() -> object:
+        return RetryLater(5)
+
+    with inline(app) as jobs:
+        await work.enqueue()
+        with pytest.raises(TypeError, match=r"returned RetryLater: `raise RetryLater\(...\)` has an effect"):
+            await jobs.run()
+
+
 async def test_two_parameters_share_a_bound_method_as_their_provider() -> None:
     class Pool:
         async def session(self) -> AsyncIterator[str]:
@@ -218,3 +267,34 @@ def test_a_provider_without_a_hash_is_refused_with_the_reason() -> None:
 
     with pytest.raises(InvalidArgument, match="task work: the provider of class Provider is not hashable: give"):
         InjectionPlan("task work", work, {})
+
+
+def test_a_provider_with_a_depends_of_fastapi_is_refused_with_the_remedy() -> None:
+    foreign = type("Depends", (), {"__module__": "fastapi.params"})()
+
+    def repository(session: object = foreign) -> object:
+        return session
+
+    def charge(order: int, repository: object = Depends(repository)) -> None: ...
+
+    with pytest.raises(InvalidArgument, match=r"session of repository is a Depends of fastapi\.params: import Depends"):
+        InjectionPlan("task 'charge'", charge, {})
+
+
+def test_a_dependency_that_a_caller_has_not_passed_is_named_at_its_first_use() -> None:
+    prices: Any = Depends(other)
+    uses: tuple[Callable[[], object], ...] = (
+        lambda: prices["a"],
+        lambda: list(prices),
+        lambda: len(prices),
+        lambda: bool(prices),
+        lambda: prices(),
+        lambda: prices.execute,
+        lambda: prices.__enter__(),
+    )
+    for use in uses:
+        with pytest.raises((TypeError, AttributeError), match="other is injected by a worker: pass it where you call"):
+            use()
+    assert repr(copy.deepcopy(prices)) == "Depends(other)"
+    with pytest.raises(InvalidType, match="takes a function, not Injected"):
+        Depends(prices)

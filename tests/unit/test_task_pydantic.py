@@ -14,6 +14,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
+from pychasqui._tasks.definition import TaskDefinition
 from pychasqui._tasks.pydantic_types import DataMismatchError
 from pychasqui._tasks.signature import Signature, read_parameters
 from pychasqui._wire.msgpack import decode_data, encode_data
@@ -141,6 +142,74 @@ def test_a_field_as_a_default_is_refused_with_what_to_write() -> None:
 
     with pytest.raises(InvalidArgument, match=r"width is a FieldInfo: write width: Annotated\[..., Field"):
         signature(shrink)
+
+
+def test_a_default_of_a_type_of_pydantic_is_a_default() -> None:
+    home = pydantic.HttpUrl("https://example.org")
+
+    def call(hook: pydantic.HttpUrl = home) -> None: ...  # type: ignore[name-defined]
+
+    assert trip(call).kwargs == {}
+    assert str(trip(call, pydantic.HttpUrl("https://example.com/a")).kwargs["hook"]) == "https://example.com/a"
+
+
+class Written(pydantic.BaseModel):  # type: ignore[name-defined,misc]
+    name: str = pydantic.Field("you", serialization_alias="n")
+
+
+class Read(pydantic.BaseModel):  # type: ignore[name-defined,misc]
+    name: str = pydantic.Field("you", validation_alias="n")
+
+
+class Deep(pydantic.BaseModel):  # type: ignore[name-defined,misc]
+    name: str = pydantic.Field("you", validation_alias=pydantic.AliasPath("names", 0))
+
+
+class Inner(pydantic.BaseModel):  # type: ignore[name-defined,misc]
+    written: list[Written]
+
+
+@pydantic.dataclasses.dataclass
+class Named:
+    name: str = pydantic.Field("you", alias="n")
+
+
+@pydantic.dataclasses.dataclass(config={"populate_by_name": True})
+class NamedTwice:
+    name: str = pydantic.Field("you", alias="n")
+
+
+class Both(pydantic.BaseModel):  # type: ignore[name-defined,misc]
+    name: str = pydantic.Field("you", validation_alias=pydantic.AliasChoices("n", "name"))
+    other: str = pydantic.Field("me", alias="o")
+    hidden: str = pydantic.Field("us", exclude=True)
+
+
+def test_a_field_whose_value_would_not_arrive_is_refused_with_the_remedy() -> None:
+    for kind, text in (
+        (Written, r"Written\.name is written as 'n' and read as 'name', .* lost: give it one alias= for both"),
+        (Read, r"Read\.name is written as 'name' and read as 'n', .*: give it one alias="),
+        (Deep, r"Deep\.name is written as 'name' and read as a part of another field"),
+        (Inner, r"Written\.name is written as 'n'"),
+        (Named, r"Named\.name is written as 'name' and read as 'n', .*: set populate_by_name=True in its config"),
+    ):
+
+        def save(value: Any) -> Any: ...
+
+        save.__annotations__.update({"value": kind})
+        with pytest.raises(InvalidArgument, match=f"task 'save': {text}"):
+            signature(save)
+        save.__annotations__.update({"value": Any, "return": kind})
+        definition = TaskDefinition("save", save, read_parameters("save", save, lambda default: False))
+        with pytest.raises(DataMismatchError, match=text):
+            definition.convert_result({"n": "ada"})
+
+
+def test_a_field_that_is_written_under_one_of_the_names_it_is_read_by_arrives() -> None:
+    def save(both: Both, named: NamedTwice) -> None: ...
+
+    given = Both(n="ada", o="bo"), NamedTwice(n="cy")  # type: ignore[call-arg]
+    assert trip(save, *given).kwargs == {"both": given[0], "named": given[1]}
 
 
 def test_pydantic_is_not_imported_unless_it_is_there_already() -> None:

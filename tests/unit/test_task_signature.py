@@ -126,6 +126,14 @@ class TestSending:
             else:
                 assert own.pack_arguments((value,), {}) == wanted
 
+    def test_an_option_among_the_arguments_is_refused_with_its_place(self) -> None:
+        for name, place in (
+            ("delay", r"an option of a call is given as with_options\(delay=...\)\.enqueue"),
+            ("countdown", r"no such option; instead: with_options\(delay="),
+        ):
+            with pytest.raises(InvalidArgument, match=f"send_mail: {name}: there is no such parameter.*{place}"):
+                signature(send_mail).pack_arguments(("a",), {name: 5})
+
     def test_kinds_of_parameters_are_those_of_the_function(self) -> None:
         def kinds(first: int, /, second: int = 2, *, third: int, fourth: int = 4) -> None: ...
 
@@ -245,12 +253,29 @@ class TestRefusedSignatures:
         with pytest.raises(InvalidArgument, match=r"session is a Depends of fastapi\.params: import Depends from pych"):
             signature(charge)
 
+        def annotated(order: int, session: Any) -> None: ...
+
+        annotated.__annotations__["session"] = Annotated[object, foreign]
+        with pytest.raises(InvalidArgument, match=r"session: .* default value: .* with Depends from pychasqui"):
+            signature(annotated)
+
     def test_an_annotation_that_cannot_be_read_is_refused_by_its_task(self) -> None:
         def later(value: Any) -> None: ...
 
         later.__annotations__["value"] = "Missing"
-        with pytest.raises(InvalidArgument, match=r"task 'later': its annotations cannot be read: .*'Missing'"):
+        with pytest.raises(InvalidArgument, match=r"cannot be read: .*'Missing'.*import it there outside of"):
             signature(later)
+
+    def test_a_field_whose_annotation_is_imported_for_type_checkers_alone_is_refused_with_the_remedy(self) -> None:
+        @dataclass
+        class Row:
+            owner: Missing  # type: ignore[name-defined]  # noqa: F821
+
+        def save(row: Row) -> None: ...
+
+        save.__annotations__["row"] = Row
+        with pytest.raises(InvalidArgument, match=r"task 'save': row: name 'Missing' is not defined; define it in"):
+            signature(save)
 
 
 class TestRunning:

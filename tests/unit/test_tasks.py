@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import field, fields, make_dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -63,6 +65,20 @@ class TestCalls:
         with pytest.raises(AttributeError, match=r"a task has no si; instead: bind\(...\) is a call as a value"):
             greet.si("ada")  # type: ignore[attr-defined]
         assert not hasattr(greet, "elsewhere")
+
+    async def test_a_name_of_another_queue_at_a_handle_or_an_app_leads_to_its_own(self, app: App) -> None:
+        @app.task
+        async def greet(name: str) -> None: ...
+
+        for handle in (greet.handle("x"), greet.sync.handle("x")):
+            for name, own in (("get", "result"), ("ready", "status"), ("revoke", "cancel"), ("task_id", "id")):
+                with pytest.raises(AttributeError, match=rf"JobHandle has no {name}; instead: .*{own}"):
+                    getattr(handle, name)
+            assert not hasattr(handle, "elsewhere")
+        for name, own in (("send_task", "add"), ("autodiscover_tasks", "modules"), ("add_periodic_task", "cron")):
+            with pytest.raises(AttributeError, match=rf"App has no {name}; instead: .*{own}"):
+                getattr(app, name)
+        assert not hasattr(app, "elsewhere")
 
     def test_data_is_bound_as_it_travels_or_refused(self, app: App) -> None:
         @app.task(attempts=3, unique_by=("day",))
@@ -189,7 +205,7 @@ class TestOptions:
             ({"aliases": ("",)}, "must not be blank"),
             ({"unique_for": timedelta(1)}, "give unique_by"),
             ({"give_up_on": ValueError}, "give_up_on must be a tuple"),
-            ({"name": 5}, "needs a name"),
+            ({"name": 5}, "the name of a task is a str, not int"),
         ),
     )
     def test_a_wrong_option_of_a_task_is_refused(self, app: App, options: Any, text: str) -> None:
@@ -309,9 +325,11 @@ class TestApp:
         assert queue - worker == QUEUE_ONLY
 
     def test_an_unknown_option_of_a_queue_is_refused(self) -> None:
-        with pytest.raises(InvalidArgument, match=r"queues\['mail'\] has no option 'concurency'"):
+        with pytest.raises(InvalidArgument, match=r"queues\['mail'\] has no option 'concurency'; did you mean 'concu"):
             App(queues={"mail": {"concurency": 5}})  # type: ignore[typeddict-unknown-key]
-        with pytest.raises(InvalidArgument, match="defaults has no option 'x'"):
+        with pytest.raises(InvalidArgument, match="no option 'attempts'; did you mean 'max_attempts'"):
+            App(defaults={"attempts": 5})  # type: ignore[arg-type]
+        with pytest.raises(InvalidArgument, match="defaults has no option 'x'; the options are"):
             App(defaults={"x": 5})  # type: ignore[arg-type]
         with pytest.raises(InvalidType, match="must be a dict"):
             App(queues={"mail": 5})  # type: ignore[dict-item]
@@ -340,6 +358,41 @@ class TestApp:
     async def test_an_app_without_tasks_runs_nothing(self, app: App) -> None:
         with pytest.raises(InvalidArgument, match="the app has no tasks"):
             await app.worker().run()
+        with pytest.raises(InvalidArgument, match="and json declared none on it: a program that is run is __main__"):
+            await App(modules=["json"]).worker().run()
+
+    def test_a_lifespan_or_a_middleware_that_workers_cannot_call_is_refused(self, app: App) -> None:
+        @asynccontextmanager
+        async def managed() -> AsyncIterator[int]:
+            yield 1
+
+        async def of_fastapi(app: object) -> AsyncIterator[int]:
+            yield 1
+
+        async def alone(job: object) -> None: ...
+
+        wrong: Any
+        for wrong, problem in ((managed, "leave out @asynccontextmanager"), (of_fastapi, "takes no arguments")):
+            with pytest.raises(InvalidType, match=f"a lifespan .*{problem}"):
+                app.lifespan(wrong)
+        wrong = alone
+        with pytest.raises(InvalidType, match="a middleware is an async def that takes a Job and a function to await"):
+            app.middleware(wrong)
+
+    def test_a_wrong_type_of_an_option_is_refused_with_what_to_write(self, app: App) -> None:
+        def work(day: int) -> None: ...
+
+        wrong: Any = app
+        with pytest.raises(InvalidType, match=r"unique_by must be a tuple of names: write \('day',\)"):
+            wrong.task(unique_by="day")(work)
+        with pytest.raises(InvalidArgument, match="if_exists is 'replce', must be one of keep, replace, postpone"):
+            wrong.task(unique_by=("day",), if_exists="replce")(work)
+        with pytest.raises(InvalidArgument, match="expires_in is -1000 ms, must be at least 1"):
+            wrong.task(expires_in=timedelta(seconds=-1))(work)
+        with pytest.raises(InvalidType, match="the name of a task is a str, not int"):
+            wrong.task(name=5)(work)
+        with pytest.raises(InvalidType, match=r"every\(\) takes a timedelta, not float: write timedelta\(seconds"):
+            wrong.every(60.0)
 
     async def test_a_crew_that_is_closed_does_not_start(self, app: App) -> None:
         crew = app.worker()

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 import tomllib
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -29,6 +30,7 @@ from pychasqui import (
     RetryPolicy,
     Snooze,
     UnsupportedData,
+    WrongLoop,
     current_job,
 )
 from pychasqui.testing import RecordedQueue, inline
@@ -238,6 +240,33 @@ class TestInline:
             with pytest.raises(JobTimeout):
                 await jobs.run()
             assert [dead.reason for dead in jobs.dead] == ["retries_exhausted"]
+
+    async def test_a_blocking_call_in_a_coroutine_task_is_refused_as_in_production(self) -> None:
+        own = App()
+
+        @own.task
+        async def block() -> None:
+            send_mail.sync.enqueue("ada")
+
+        with inline(app), inline(own) as jobs:
+            await block.enqueue()
+            with pytest.raises(WrongLoop, match=r"send_mail\.sync\.enqueue would block .*: await send_mail\.enqueue"):
+                await jobs.run()
+
+    def test_a_blocking_call_in_the_loop_of_a_server_is_refused_as_in_production(self) -> None:
+        async def serve() -> None:
+            with pytest.raises(WrongLoop, match=r"await send_mail\.enqueue"):
+                send_mail.sync.enqueue("ada")
+            await asyncio.to_thread(send_mail.sync.enqueue, "bo")
+
+        with inline(app) as jobs, ThreadPoolExecutor() as threads:
+            threads.submit(asyncio.run, serve()).result()
+            assert jobs.of(send_mail) == [send_mail.bind("bo")]
+
+    async def test_an_async_test_calls_synchronous_code(self) -> None:
+        with inline(app) as jobs:
+            send_mail.sync.enqueue("ada")
+            assert jobs.of(send_mail) == [send_mail.bind("ada")]
 
     async def test_wrong_arguments_and_wrong_data_are_refused_as_in_production(self) -> None:
         with inline(app) as jobs:

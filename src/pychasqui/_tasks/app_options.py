@@ -12,6 +12,7 @@ from .._core.retry_options import RetryPolicy
 from .._redis.credentials import CredentialProvider
 from ..errors import InvalidArgument, InvalidType
 from ..metrics import MetricsSink
+from ..settings import find_setting
 from ..tracing import TracingOption
 
 
@@ -102,8 +103,17 @@ def check_queue_option_names(queues: Mapping[str, Any], defaults: Any) -> AppQue
         if not isinstance(options, Mapping):
             raise InvalidType(f"{owner} must be a dict of options, not {type(options).__name__}")
         if unknown := options.keys() - NAMES:
-            raise InvalidArgument(f"{owner} has no option {min(unknown)!r}; the options are {', '.join(sorted(NAMES))}")
+            raise InvalidArgument(f"{owner} has no option {_name_unknown_option_and_guess(str(min(unknown, key=str)))}")
     return AppQueueOptions(defaults, {check_queue_name(name): own for name, own in queues.items()})
+
+
+def _name_unknown_option_and_guess(name: str) -> str:
+    from difflib import get_close_matches  # here, so that a program without a mistake does not wait for the import
+
+    known = sorted(NAMES)
+    guess = get_close_matches(name[:100], known, n=1)
+    hint = f"did you mean {guess[0]!r}? The" if guess else "the"
+    return f"{name[:100]!r}; {hint} options are {', '.join(known)}"
 
 
 def select_options_for_queue_class(options: AppQueueOptions, name: str) -> dict[str, Any]:
@@ -114,6 +124,13 @@ def select_options_for_queue_class(options: AppQueueOptions, name: str) -> dict[
 def worker_options(options: AppQueueOptions, queue_name: str) -> dict[str, Any]:
     """The options of the Worker of this queue."""
     return {option: value for option, value in _merge_options(options, queue_name).items() if option not in QUEUE_ONLY}
+
+
+def give_metrics_port_of_its_own(options: dict[str, Any], options_of_queue: Mapping[str, Any], position: int) -> None:
+    """Each worker of a process serves its own pages: the first at the port for all queues, the others behind it."""
+    port = find_setting("metrics_port", options.get("metrics_port")).value
+    if port and "metrics_port" not in options_of_queue:
+        options["metrics_port"] = port + position
 
 
 def _merge_options(options: AppQueueOptions, name: str) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from ..errors import InvalidArgument, RedisTrouble
 from ..queue import Queue
 from ..settings import find_setting
 from ..worker import Worker
-from .app_options import AppQueueOptions, worker_options
+from .app_options import AppQueueOptions, give_metrics_port_of_its_own, worker_options
 from .definition import TaskDefinition
 from .dispatch import Dispatcher, check_dependencies
 from .lifespan import AppRuntime, Lifespan, Middleware, open_app_runtime
@@ -31,6 +31,7 @@ class AppParts:
     """What an app has declared, read when its workers start: its modules may declare more."""
 
     name: str
+    modules: tuple[str, ...]
     definitions: list[TaskDefinition]
     schedules: list[Schedule]
     lifespan: Lifespan | None
@@ -63,7 +64,7 @@ class CrewPlan:
         """Loads the app, reconciles its schedules, begins its lifespan, and makes a worker for each queue."""
         parts = self._load()
         if not parts.definitions:
-            raise InvalidArgument("the app has no tasks: name the modules that have them in App(modules=[...])")
+            raise InvalidArgument(_describe_missing_tasks(parts.modules))
         names = self._choose_queue_names(parts)
         check_dependencies(parts.definitions, parts.lifespan)  # before Redis is waited for
         for schedule in parts.schedules:
@@ -122,7 +123,7 @@ class CrewPlan:
     def _make_worker(
         self,
         name: str,
-        metrics_port_offset: int,
+        position: int,
         definitions: list[TaskDefinition],
         thread_calls: ThreadCalls,
         runtime: AppRuntime,
@@ -131,13 +132,20 @@ class CrewPlan:
         if "store_results" not in options:
             has_results = any(one.may_have_result for one in definitions if one.queue == name)
             options["store_results"] = has_results or find_setting("store_results").value
-        port = find_setting("metrics_port", options.get("metrics_port")).value
-        if port and "metrics_port" not in self._options.by_queue.get(name, {}):
-            options["metrics_port"] = port + metrics_port_offset  # each worker serves its own pages
+        give_metrics_port_of_its_own(options, self._options.by_queue.get(name, {}), position)
         options["timeout"] = _merge_run_timeouts(options.get("timeout"), definitions)
         stores_results: bool = options["store_results"]
         dispatcher = Dispatcher(definitions, thread_calls, runtime, stores_results=stores_results)
         return Worker(name, dispatcher.handle, redis_url=self._redis_url, **options)
+
+
+def _describe_missing_tasks(modules: tuple[str, ...]) -> str:
+    if not modules:
+        return "the app has no tasks: name the modules that have them in App(modules=[...])"
+    return (
+        f"the app has no tasks, and {', '.join(modules)} declared none on it: a program that is run is __main__, and "
+        "modules that import it by its name get a second App. Run chasqui worker, or keep the App in its own module"
+    )
 
 
 def _merge_run_timeouts(given: Any, definitions: list[TaskDefinition]) -> RunTimeouts:

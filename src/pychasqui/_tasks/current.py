@@ -7,6 +7,7 @@ from contextvars import ContextVar
 from ..job import Job
 
 running_job: ContextVar[Job] = ContextVar("chasqui_running_job")
+is_in_plain_function: ContextVar[bool] = ContextVar("chasqui_is_in_plain_function", default=False)  # in tests alone
 
 
 def current_job() -> Job:

@@ -12,6 +12,7 @@ from typing import Any
 from .._core.cached_property import cached_property
 from .._core.checks import check_and_encode_job_name, check_queue_name
 from ..errors import InvalidArgument, InvalidData, InvalidType
+from .data_error import DataMismatch
 from .pydantic_types import DataMismatchError
 from .send_options import check_task_options, make_add_options
 from .signature import Arguments, Parameters, Signature, read_parameters
@@ -134,6 +135,8 @@ class TaskDefinition:
 
         annotation = {"result": self.signature.returns}
         survey = AnnotationSurvey(annotation)
+        if survey.one_way_field:
+            raise DataMismatchError(DataMismatch("$", survey.one_way_field))
         if survey.mentions_pydantic:
             reader = PydanticReader(annotation, frozenset(annotation), survey.field_names)
             return lambda result: reader.read({"result": result})["result"]
@@ -199,6 +202,8 @@ def _check_function_and_get_task_name(function: Any, name: str | None) -> str:
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         raise InvalidType(f"{function.__qualname__} is a generator function: a task returns, and does not yield")
     own_name = name if name is not None else getattr(function, "__name__", None)
+    if name is not None and not isinstance(name, str):
+        raise InvalidType(f"the name of a task is a str, not {type(name).__name__}")
     if not isinstance(own_name, str):
         raise InvalidType("a task without a __name__ needs a name: @app.task(name=...)")
     if own_name == "<lambda>":
@@ -208,5 +213,6 @@ def _check_function_and_get_task_name(function: Any, name: str | None) -> str:
 
 def _check_is_tuple_of_str(owner: str, option: str, values: Any) -> tuple[str, ...]:
     if not isinstance(values, tuple) or not all(isinstance(value, str) for value in values):
-        raise InvalidType(f"{owner}: {option} must be a tuple of names, as in ({option!r},)")
+        name = values[:100] if isinstance(values, str) else "..."
+        raise InvalidType(f"{owner}: {option} must be a tuple of names: write ({name!r},)")
     return values

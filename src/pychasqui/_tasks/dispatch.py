@@ -256,7 +256,10 @@ def _make_injecting_runner(definition: TaskDefinition, thread_calls: RunsFunctio
 
 def _wrap_in_middleware(middleware: Middleware, run_task: RunTask) -> RunTask:
     async def run_through(job: Job) -> Any:
-        result = await middleware(job, partial(run_task, job))
+        def call() -> Awaitable[Any]:
+            return run_task(job)
+
+        result = await middleware(job, call)
         if type(result) in SCALARS or not is_awaitable_result(result):
             return result
         drop_awaitable(result)  # the job has not run, and must not count as done

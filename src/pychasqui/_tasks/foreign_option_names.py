@@ -76,6 +76,43 @@ METHODS: dict[str, str] = {
     "AsyncResult": "handle(job_id)",
 }
 
+_STATUS = "await app.queue(...).status(handle.id), or app.sync.queue(...).status(handle.id)"
+METHODS_OF_HANDLES: dict[str, str] = {
+    **dict.fromkeys(("get", "wait", "join", "get_result", "wait_result", "return_value"), "result(timeout=10)"),
+    **dict.fromkeys(("latest_result", "exc_info", "collect"), "result(timeout=10), which raises JobFailed"),
+    **dict.fromkeys(("ready", "is_ready", "successful", "failed", "status", "state", "info", "is_finished"), _STATUS),
+    **dict.fromkeys(("get_status", "refresh", "is_failed", "meta", "get_meta"), _STATUS),
+    **dict.fromkeys(("revoke", "abort", "delete"), "cancel()"),
+    **dict.fromkeys(("task_id", "message_id", "job_id"), "id"),
+}
+METHODS_OF_APPS: dict[str, str] = {
+    **dict.fromkeys(("actor", "shared_task", "register_task", "add_task", "add_function"), "@app.task"),
+    **dict.fromkeys(
+        ("send_task", "enqueue_job"), "await app.queue('mail').add('name', {...}), or app.sync.queue('mail')"
+    ),
+    **dict.fromkeys(("enqueue", "send", "kiq"), "await task.enqueue(...), or task.sync.enqueue(...)"),
+    **dict.fromkeys(("enqueue_many", "enqueue_bulk"), "await app.enqueue_all([task.bind(...), ...])"),
+    **dict.fromkeys(("autodiscover_tasks", "include", "imports"), "App(modules=['shop.tasks'])"),
+    **dict.fromkeys(("conf", "config_from_object"), "the options of App, of @app.task and of @app.cron"),
+    **dict.fromkeys(("add_periodic_task", "on_after_configure", "periodic_task", "scheduled_task"), _SCHEDULE),
+    **dict.fromkeys(
+        ("start", "run", "run_worker", "worker_main"), "chasqui worker module:app, or await app.worker().run()"
+    ),
+    **dict.fromkeys(("on_event", "on_startup", "on_shutdown", "startup", "shutdown"), "@app.lifespan"),
+    **dict.fromkeys(("add_middleware", "with_middlewares"), "@app.middleware"),
+    **dict.fromkeys(("AsyncResult", "result"), "task.handle(job_id), or task.sync.handle(job_id)"),
+    "control": "await app.queue('mail').cancel(job_id), and chasqui workers",
+    "lock_task": _UNIQUE,
+}
+
+
+def make_attribute_error(owner: object, name: str, instead: dict[str, str]) -> AttributeError:
+    """The error of an attribute that is missing: it says what to use instead of what other task queues have."""
+    kind = type(owner).__name__
+    if name in instead:
+        return AttributeError(f"{kind} has no {name}; instead: {instead[name]}")
+    return AttributeError(f"{kind!r} object has no attribute {name!r}")
+
 
 def describe_unknown_option(name: str, known: Iterable[str]) -> str:
     """What to use instead of this option; the options that there are if it is of nowhere."""

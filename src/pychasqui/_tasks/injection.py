@@ -8,7 +8,7 @@ from functools import partial
 from types import AsyncGeneratorType, GeneratorType
 from typing import Any, NamedTuple
 
-from ..depends import Injected, provider_of
+from ..depends import Injected, is_depends_of_another_package, provider_of
 from ..errors import InvalidArgument
 
 Provider = Callable[..., Any]
@@ -52,6 +52,12 @@ class InjectionPlan:
             if isinstance(one.default, Injected):
                 needs[one.name] = provider_of(one.default)
                 self._add_provider_to_plan(needs[one.name])
+            elif is_depends_of_another_package(one.default):
+                package = type(one.default).__module__
+                raise InvalidArgument(
+                    f"{self._label}: the default of {one.name} of {getattr(function, '__name__', function)} is a "
+                    f"Depends of {package}: import Depends from pychasqui"
+                )
             elif not is_task and one.default is one.empty:
                 raise InvalidArgument(
                     f"{self._label}: {one.name} of {getattr(function, '__name__', function)} has no default: "

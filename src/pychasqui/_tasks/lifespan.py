@@ -2,17 +2,43 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..errors import InvalidType
 from ..job import Job
 from .injection import Provider, close_dependencies, enter_generator
 
 Call = Callable[[], Awaitable[Any]]
 Middleware = Callable[[Job, Call], Awaitable[Any]]
 Lifespan = Callable[[], AsyncIterator[Any]]
+
+
+def check_lifespan(function: Any) -> None:
+    """Refuses what workers could not run as a lifespan."""
+    if not inspect.isasyncgenfunction(function):
+        is_context_manager = inspect.isasyncgenfunction(getattr(function, "__wrapped__", None))
+        hint = ": leave out @asynccontextmanager" if is_context_manager else ""
+        raise InvalidType(f"a lifespan is an async def that yields once{hint}")
+    if not _can_be_called_with(function, 0):
+        raise InvalidType("a lifespan takes no arguments")
+
+
+def check_middleware(function: Any) -> None:
+    """Refuses what could not be called around a run."""
+    if not inspect.iscoroutinefunction(function) or not _can_be_called_with(function, 2):
+        raise InvalidType("a middleware is an async def that takes a Job and a function to await")
+
+
+def _can_be_called_with(function: Any, arguments: int) -> bool:
+    try:
+        inspect.signature(function).bind(*range(arguments))
+    except TypeError:
+        return False
+    return True
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
@@ -10,6 +11,7 @@ from weakref import WeakKeyDictionary
 
 from ..errors import WrongLoop
 from ..queue import Queue
+from .current import is_in_plain_function, running_job
 
 T = TypeVar("T")
 
@@ -20,6 +22,7 @@ class LoopQueues:
     def __init__(self, make_queue: Callable[[str], Queue]) -> None:
         self._make_queue = make_queue
         self._replacement: Callable[[str], Queue] | None = None
+        self._thread_of_test: int | None = None
         self._by_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, Queue]] = WeakKeyDictionary()
 
     def __call__(self, name: str) -> Queue:
@@ -56,11 +59,20 @@ class LoopQueues:
     @contextmanager
     def replaced_by(self, make_queue: Callable[[str], Queue]) -> Iterator[None]:
         """While inside, every loop and every thread gets these queues: for tests."""
-        before, self._replacement = self._replacement, make_queue
+        before = self._replacement, self._thread_of_test
+        self._replacement, self._thread_of_test = make_queue, threading.get_ident()
         try:
             yield
         finally:
-            self._replacement = before
+            self._replacement, self._thread_of_test = before
+
+    def may_block_loop_of_test(self) -> bool:
+        """Whether a blocking call is right although a loop runs here: an async test may call synchronous code, and a
+        plain task has no thread of its own in a test. In a coroutine task or in the loop of a server it is not.
+        """
+        if is_in_plain_function.get():
+            return True
+        return running_job.get(None) is None and threading.get_ident() == self._thread_of_test
 
     async def close(self) -> None:
         """Closes the queues of the running loop. Others stay open; one that is asked for later is made again.

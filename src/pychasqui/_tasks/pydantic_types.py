@@ -14,15 +14,17 @@ from typing import Any
 
 from ..errors import InvalidArgument
 from .data_error import UNRELATED_ERRORS, DataMismatch, describe_error_of_class, read_pydantic_error
+from .one_way_fields import describe_one_way_field_if_any
 
 _MODULES = ("pydantic", "pydantic_core", "annotated_types")
 
 
 class AnnotationSurvey:
-    """Walks through annotations: `mentions_pydantic`, and the names of all fields, which errors may show."""
+    """Walks through annotations: `mentions_pydantic`, `one_way_field`, and the names that errors may show."""
 
     def __init__(self, annotations: Mapping[str, Any]) -> None:
         self.mentions_pydantic = False
+        self.one_way_field = ""  # a sentence about a field whose value would not arrive
         self._names: set[str] = set(annotations)
         self._seen: dict[int, Any] = {}  # by id; kept, because a freed object would lend its id to another
         if "pydantic" in sys.modules:
@@ -43,6 +45,8 @@ class AnnotationSurvey:
             if part is not None and not isinstance(part, str | int | bytes):
                 self._collect_names_and_detect_pydantic(part)
         if isinstance(annotation, type):
+            if not self.one_way_field and _is_meant_for_pydantic(annotation):
+                self.one_way_field = describe_one_way_field_if_any(annotation)
             self._collect_field_names(annotation)
 
     def _collect_field_names(self, kind: type) -> None:

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any, TypedDict
 
 from .._core.checks import check_queue_name
-from .._core.options import IfExists
+from .._core.options import IfExists, check_options_for_redis
 from .._core.retry_options import BackoffSpec, make_retry_override
 from .._core.run_timeouts import check_timeout_s
 from ..errors import InvalidArgument, InvalidType
@@ -53,7 +53,10 @@ def check_task_options(owner: str, options: Mapping[str, Any]) -> dict[str, Any]
             raise InvalidType(f"{owner}: {name} is an option of one call: with_options({name}=...).enqueue(...)")
         if name not in OPTIONS_OF_A_TASK:
             raise InvalidType(f"{owner}: {describe_unknown_option(name, OPTIONS_OF_A_TASK)}")
-    return check_send_options(owner, options)
+    given = check_send_options(owner, options)
+    checked: Any = {name: given[name] for name in ("expires_in", "unique_for", "if_exists") if name in given}
+    check_options_for_redis("any id", checked, 0)  # here, and not when the first job is added
+    return given
 
 
 def check_send_options(owner: str, options: Mapping[str, Any]) -> dict[str, Any]:

@@ -15,13 +15,22 @@ from typing import Any, NamedTuple, NoReturn
 
 import msgspec
 
-from ..depends import Injected
+from ..depends import Injected, is_depends_of_another_package
 from ..errors import InvalidArgument, printable
 from .data_error import UNRELATED_ERRORS, DataMismatch, describe_error_of_class, read_msgspec_error
+from .foreign_option_names import OPTIONS
 from .pydantic_types import AnnotationSurvey, DataMismatchError, PydanticReader
+from .send_options import SendOptions
 from .unencodable_data import find_unencodable_value
 from .unique_ids import to_sorted_wire_values
-from .wire_values import SCALARS, convert_to_type, explain_unsupported_type_if_any, make_struct_reader, to_wire_values
+from .wire_values import (
+    REMEDY_FOR_UNKNOWN_NAME,
+    SCALARS,
+    convert_to_type,
+    explain_unsupported_type_if_any,
+    make_struct_reader,
+    to_wire_values,
+)
 
 _IMMUTABLE = SCALARS | {tuple, frozenset}
 
@@ -54,7 +63,7 @@ def read_parameters(task_name: str, function: Callable[..., Any], is_injected: C
         if one.kind in (one.VAR_POSITIONAL, one.VAR_KEYWORD):
             raise InvalidArgument(
                 f"task {task_name!r} takes {_star_prefix(one)}{one.name}, which cannot be checked: "
-                "name each parameter, or take a list or a dict"
+                "name each parameter, or take a list or a dict; a decorator needs functools.wraps"
             )
     if any(one.name == "self" for one in found):
         raise InvalidArgument(
@@ -65,12 +74,14 @@ def read_parameters(task_name: str, function: Callable[..., Any], is_injected: C
     for one in found:
         if one.name in injected and one.kind is one.POSITIONAL_ONLY:
             raise InvalidArgument(f"task {task_name!r}: {one.name} is positional-only, and cannot be injected")
-        if type(one.default).__name__ == "Depends":  # an Injected is none
+        if is_depends_of_another_package(one.default):
             raise InvalidArgument(
                 f"task {task_name!r}: the default of {one.name} is a Depends of {type(one.default).__module__}: "
                 "import Depends from pychasqui"
             )
-        if type(one.default).__module__.partition(".")[0] == "pydantic":
+        if any(
+            base.__name__ == "FieldInfo" for base in type(one.default).__mro__
+        ):  # of pydantic; of FastAPI, as Query()
             raise InvalidArgument(
                 f"task {task_name!r}: the default of {one.name} is a {type(one.default).__name__}: "
                 f"write {one.name}: Annotated[..., Field(...)] instead"
@@ -95,6 +106,10 @@ def check_argument_names(task_name: str, parameters: Parameters, given: Mapping[
 def _refuse_argument_name(task_name: str, parameters: Parameters, name: str) -> NoReturn:
     if name in parameters.injected:
         problem = "is injected by a worker, and cannot be sent"
+    elif name in SendOptions.__annotations__:
+        problem = f"there is no such parameter; an option of a call is given as with_options({name}=...).enqueue(...)"
+    elif name in OPTIONS:
+        problem = f"there is no such parameter, and no such option; instead: {OPTIONS[name]}"
     else:
         problem = (
             f"there is no such parameter; there are {', '.join(sorted(one.name for one in parameters.all)) or 'none'}"
@@ -120,6 +135,8 @@ class Signature:
         self.read_values: Callable[[Any], tuple[Any, ...]] | None = None  # if all can be passed by position
         self._check: Callable[[Any], object] = self._read_by_pydantic
         self._scalar_types: tuple[Any, ...] | None = None  # of the parameters, if values of exactly these always fit
+        if survey.one_way_field:
+            raise InvalidArgument(f"task {task_name!r}: {survey.one_way_field}")
         if survey.mentions_pydantic:
             required = frozenset(one.name for one in parameters.all if one.default is one.empty)
             self._reader = self._call_and_name_task_in_errors(
@@ -304,15 +321,18 @@ def _read_type_hints(task_name: str, function: Callable[..., Any]) -> dict[str, 
         return typing.get_type_hints(annotated, include_extras=True)
     except Exception as error:  # noqa: BLE001  annotations are the user's code
         reason = f"{type(error).__name__}: {error}"[:300]
-        raise InvalidArgument(f"task {task_name!r}: its annotations cannot be read: {reason}") from None
+        remedy = f"; {REMEDY_FOR_UNKNOWN_NAME}" if isinstance(error, NameError) else ""
+        raise InvalidArgument(f"task {task_name!r}: its annotations cannot be read: {reason}{remedy}") from None
 
 
 def _refuse_annotated_dependency(task_name: str, annotations: Mapping[str, Any]) -> None:
     for name, annotation in annotations.items():
-        if any(isinstance(one, Injected) for one in getattr(annotation, "__metadata__", ())):
-            raise InvalidArgument(
-                f"task {task_name!r}: {name}: a dependency is a default value: write {name}: ... = Depends(...)"
-            )
+        for one in getattr(annotation, "__metadata__", ()):
+            if isinstance(one, Injected) or is_depends_of_another_package(one):
+                raise InvalidArgument(
+                    f"task {task_name!r}: {name}: a dependency is a default value: write {name}: ... = Depends(...), "
+                    "with Depends from pychasqui"
+                )
 
 
 def _star_prefix(parameter: inspect.Parameter) -> str:

@@ -36,6 +36,9 @@ _SUBCLASSED: tuple[tuple[type, Callable[[Any], Any]], ...] = (
 )
 
 
+REMEDY_FOR_UNKNOWN_NAME = "define it in the module, or import it there outside of `if TYPE_CHECKING:`"
+
+
 class SpecialTypeError(ValueError):
     """A value is none of the types that travel as text. Its own text shows no value."""
 
@@ -125,6 +128,8 @@ def explain_unsupported_type_if_any(annotation: Any) -> str:
     """Returns a sentence about the type within the annotation that cannot travel; "" if all of it can."""
     try:
         info = types.type_info(annotation)
+    except NameError as error:
+        return f"{error}; {REMEDY_FOR_UNKNOWN_NAME}"[:300]
     except Exception as error:  # noqa: BLE001  msgspec evaluates annotations of users' classes
         return str(error)[:300]
     return _explain_unsupported_type_in(info, set())

@@ -16,7 +16,7 @@ from typing import Any
 
 import click
 
-from .. import App, Crew, Worker
+from .. import App, Crew, Task, Worker
 from ..errors import ChasquiError
 from .exits import CommandFailure, ExitCode, exit_code_of
 from .standard_streams import print_to_stderr
@@ -98,10 +98,14 @@ def find_attribute(module: ModuleType, path: str) -> Any:
         try:
             found = getattr(found, name)
         except AttributeError:
-            workers = ", ".join(name for name, value in vars(module).items() if isinstance(value, App | Worker))
-            hint = f"; its workers are: {workers}" if workers else ""
-            raise CommandFailure(f"module {module.__name__!r} has no {path!r}{hint}", ExitCode.NOT_FOUND) from None
+            problem = f"module {module.__name__!r} has no {path!r}"
+            raise CommandFailure(f"{problem}{_suggest_workers_of(module)}", ExitCode.NOT_FOUND) from None
     return found
+
+
+def _suggest_workers_of(module: ModuleType) -> str:
+    workers = ", ".join(name for name, value in vars(module).items() if isinstance(value, App | Worker))
+    return f"; the workers of this module are: {workers}" if workers else ""
 
 
 async def make_workers(found_target: FoundTarget, stack: AsyncExitStack) -> Sequence[Worker]:
@@ -121,13 +125,13 @@ async def resolve_target(found_target: FoundTarget) -> App | Crew | Worker:
     target, found = found_target.target, found_target.found
     if isinstance(found, App | Crew | Worker):
         return found
-    if not callable(found) or inspect.isclass(found):
-        raise CommandFailure(
-            f"{target} is {_describe_value(found)}, not an App, a Worker or a function that returns one", ExitCode.USAGE
-        )
+    if not callable(found) or inspect.isclass(found) or isinstance(found, Task):
+        raise _make_wrong_kind_failure(found_target)
     try:
         inspect.signature(found).bind()
     except TypeError:
+        if not inspect.isroutine(found):  # the application of a web framework, which is callable
+            raise _make_wrong_kind_failure(found_target) from None
         raise CommandFailure(
             f"{target} takes arguments, but is called without any: it must take none", ExitCode.USAGE
         ) from None
@@ -140,6 +144,13 @@ async def resolve_target(found_target: FoundTarget) -> App | Crew | Worker:
     if not isinstance(made, App | Crew | Worker):
         raise CommandFailure(f"{target} returned {_describe_value(made)}, not an App or a Worker", ExitCode.USAGE)
     return made
+
+
+def _make_wrong_kind_failure(found_target: FoundTarget) -> CommandFailure:
+    target = found_target.target
+    problem = f"{target} is {_describe_value(found_target.found)}, not an App, a Worker or a function that returns one"
+    module = sys.modules.get(parse_target(target)[0])
+    return CommandFailure(problem + ("" if module is None else _suggest_workers_of(module)), ExitCode.USAGE)
 
 
 def _describe_value(value: Any) -> str:

@@ -17,6 +17,7 @@ from .._core.outcome import CANCELLED, EXPIRED, Retry, decide_retry_or_dead
 from .._core.repeat_pattern import next_fire
 from .._core.retry_options import RetryPolicy
 from .._core.run_timeouts import RunTimeouts, check_run_timeouts
+from .._tasks.current import is_in_plain_function
 from .._tasks.definition import TaskDefinition
 from .._tasks.dispatch import Dispatcher
 from .._tasks.lifespan import open_app_runtime
@@ -201,7 +202,11 @@ class _DirectCalls:
     """Plain functions run in the thread of the test, where its fixtures are."""
 
     async def run_to_end_once_begun(self, function: Callable[[], Any]) -> Any:
-        result = function()
+        token = is_in_plain_function.set(True)
+        try:
+            result = function()
+        finally:
+            is_in_plain_function.reset(token)
         return await result if is_awaitable_result(result) else result
 
 

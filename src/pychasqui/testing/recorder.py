@@ -65,8 +65,9 @@ class RecordedJob:
         return encode_extras(**known) if known else b""
 
     @property
-    def is_running(self) -> bool:
-        return self.stop is not None
+    def can_be_replaced(self) -> bool:
+        """Whether it has not been handed to a worker, or waits for its next run."""
+        return self.state == "waiting" and self.stop is None
 
     def cancel(self) -> str:
         """Returns what Queue.cancel() would answer."""
@@ -128,7 +129,7 @@ class JobRecorder:
         only, window_ms = encoded.options.only, encoded.options.window_ms
         there = self._find_job_holding_id(queue, encoded.id) if only else None
         if there is not None:
-            if there.state != "waiting" or there.is_running or only == "keep":
+            if only == "keep" or not there.can_be_replaced:
                 return DUPLICATE
             due_ms = due_ms if only == "postpone" else there.due_ms
         unique_until_ms = (self.now_ms + window_ms if window_ms else None) if only else 0

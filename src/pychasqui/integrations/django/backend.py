@@ -6,10 +6,11 @@ A job's name is the path of its task, its data {"args": [...], "kwargs": {...}},
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 from django.conf import settings
@@ -96,6 +97,7 @@ class ChasquiBackend(BaseTaskBackend):
         What cannot be sent is refused here: an error after the commit could not roll the transaction back.
         """
         self.validate_task(task)
+        _refuse_arguments_that_do_not_fit(task, args, kwargs)
         job_id = ids.new_id()
         result = make_unstarted_result(task, make_result_id(task.queue_name, job_id), args, kwargs)
         data, options = self._make_data_and_options(result)
@@ -183,6 +185,27 @@ class ChasquiBackend(BaseTaskBackend):
                 hint=f'Set OPTIONS["on_commit"] to {atomic[0]!r}: tasks are then enqueued when it is committed.',
                 id="chasqui.W001",
             )
+
+
+def _refuse_arguments_that_do_not_fit(task: Any, args: Any, kwargs: Any) -> None:
+    """Raises what the call in the worker would raise, in each of its runs."""
+    signature = _read_own_signature(task.func)
+    if signature is None:
+        return
+    context = (None,) if task.takes_context else ()
+    try:
+        signature.bind(*context, *args, **kwargs)
+    except TypeError as error:
+        raise InvalidType(f"task {task.module_path!r}: {error}") from None
+
+
+@lru_cache(maxsize=1024)
+def _read_own_signature(function: Any) -> inspect.Signature | None:
+    """Not that of what a decorator wraps, which may be called with other arguments."""
+    try:
+        return inspect.signature(function, follow_wrapped=False)
+    except (TypeError, ValueError):  # many functions of C have none
+        return None
 
 
 async def _read_status_then_history_if_no_result(queue: Queue, job_id: str) -> tuple[JobStatus, RunHistory]:

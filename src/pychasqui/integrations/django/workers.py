@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING
 
+from ..._tasks.app_options import give_metrics_port_of_its_own
 from ..._tasks.thread_calls import ThreadCalls
 from ...crew import Crew
 from ...errors import InvalidArgument, RedisTrouble
@@ -44,16 +45,17 @@ def make_crew() -> Crew:
 @asynccontextmanager
 async def _open_workers(backends: list[ChasquiBackend]) -> AsyncIterator[list[Worker]]:
     async with AsyncExitStack() as stack:
-        workers = []
+        workers: list[Worker] = []
         for backend in backends:
             thread_calls = ThreadCalls(backend.chasqui_options.threads)
             stack.callback(thread_calls.close_without_waiting)
             stack.push_async_callback(backend.app.close)
-            workers += [_make_worker(backend, name, thread_calls) for name in sorted(backend.queues)]
+            for name in sorted(backend.queues):
+                workers.append(_make_worker(backend, name, thread_calls, position=len(workers)))
         yield workers
 
 
-def _make_worker(backend: ChasquiBackend, queue_name: str, thread_calls: ThreadCalls) -> Worker:
+def _make_worker(backend: ChasquiBackend, queue_name: str, thread_calls: ThreadCalls, *, position: int) -> Worker:
     from .backend import read_job_history
     from .task_runner import TaskRunner
 
@@ -66,6 +68,7 @@ def _make_worker(backend: ChasquiBackend, queue_name: str, thread_calls: ThreadC
             return RunHistory()
 
     options = {"store_results": True, **backend.app.worker_options(queue_name)}
+    give_metrics_port_of_its_own(options, backend.chasqui_options.queues.get(queue_name, {}), position)
     runner = TaskRunner(
         backend,
         queue_name,
