@@ -594,6 +594,31 @@ class TestSubscribers:
             await witness.xadd(written.key, {"e": "completed", "id": "next"})
             assert (await asyncio.wait_for(following, 40)).job_id == "next"
 
+    @pytest.mark.parametrize("is_read", (True, False), ids=("read before", "older than the subscriber"))
+    async def test_a_failover_that_loses_the_last_events_repeats_none(
+        self,
+        redis_url: str,
+        queue_name: str,
+        witness: redis.asyncio.Redis,
+        written: Log,
+        is_read: bool,
+        caplog: pytest.LogCaptureFixture,
+    ) -> None:
+        for number in range(3):
+            await written.put(e="completed", id=str(number))
+        replicated = await witness.dump(written.key)
+        if not is_read:
+            await written.put(e="completed", id="lost")
+        async with QueueEvents(queue_name, redis_url=redis_url, block_ms=20) as events:
+            if is_read:
+                await written.put(e="completed", id="lost")
+                assert (await asyncio.wait_for(anext(events), 40)).job_id == "lost"
+            following = asyncio.create_task(anext(events))
+            await witness.restore(written.key, 0, replicated, replace=True)
+            await eventually(lambda: any("the last one that it still has" in line for line in caplog.messages))
+            await written.put(e="completed", id="next")
+            assert (await asyncio.wait_for(following, 40)).job_id == "next"
+
     @pytest.mark.parametrize(
         "fields",
         (
