@@ -188,3 +188,35 @@ def test_a_pattern_becomes_a_schedule_of_sentry_if_there_is_one(pattern: RepeatP
     from pychasqui.integrations.sentry import _to_monitor_schedule
 
     assert _to_monitor_schedule(pattern) == expected
+
+
+def test_each_schedule_has_a_monitor_of_its_own(app: App) -> None:
+    from pychasqui.integrations.sentry import MAX_SLUG_CHARS, make_monitor_slugs
+
+    @app.cron("*/5 * * * *")
+    @app.cron("5 * * * *")
+    @app.cron("0 9 * * 1-5")
+    @app.cron("0 9 1-5 * *")
+    @app.task
+    def sync() -> None: ...
+
+    for region in ("eu", "us"):
+        app.cron("@daily")(app.task(name=f"send_the_monthly_statements_of_all_customers_of_{region}")(lambda: None))
+    slugs = make_monitor_slugs("shop", app.load_parts().schedules)
+    assert len(set(slugs.values())) == len(slugs) == 7
+    assert all(len(slug) <= MAX_SLUG_CHARS for slug in slugs.values())
+    assert slugs["shop/clean_up/0 3 * * * Europe/Berlin"] == "shop-clean_up"
+
+
+def test_a_fire_that_fits_no_cron_expression_is_that_of_an_interval(app: App) -> None:
+    from pychasqui.integrations.sentry import find_schedule_that_fired
+
+    @app.every(timedelta(minutes=5))
+    @app.cron("0 3 * * *")
+    @app.task
+    def sync() -> None: ...
+
+    own = [one for one in app.load_parts().schedules if one.definition.name == "sync"]
+    three_o_clock_ms = 3 * 3_600_000
+    found = [find_schedule_that_fired(own, at_ms) for at_ms in (three_o_clock_ms, three_o_clock_ms + 77_777)]
+    assert [one.pattern.kind for one in found if one is not None] == ["cron", "every"]
