@@ -239,6 +239,7 @@ def _promote_junk(group: Group) -> Call:
 
 def _cancel(group: Group) -> Call:
     delay(group, HOUR_MS)
+    group.client.xadd(KEYS.events, {"e": "other"})
     return lambda by: by.move_delayed("cancel", *JOBS)
 
 
@@ -544,7 +545,7 @@ SCENARIOS = [
     Scenario("promote", _promote, best_effort=(*MARKERS, *INDEXES, KEYS.events, KEYS.promoter_lease)),
     Scenario("promote", _promote_junk, "and sets aside", best_effort=(KEYS.promoter_lease,)),
     Scenario("promote", _promote_under_another, "under another leader"),
-    Scenario("move_delayed", _cancel, "cancelling", best_effort=(*MARKERS, *INDEXES)),
+    Scenario("move_delayed", _cancel, "cancelling", best_effort=(*MARKERS, *INDEXES, KEYS.events)),
     Scenario("move_delayed", _postpone, "postponing"),
     Scenario("move_delayed", _run_now, "running", best_effort=(*MARKERS, *INDEXES)),
     Scenario("purge_delayed", _purge_delayed, best_effort=(*MARKERS, *INDEXES)),
