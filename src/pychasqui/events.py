@@ -177,7 +177,11 @@ class QueueEvents:
     async def __aenter__(self) -> Self:
         if self._is_closed:
             raise Closed(f"the events of queue {self.queue_name!r} are closed; make a new QueueEvents")
-        await self.start()
+        try:
+            await self.start()
+        except BaseException:
+            await self.close()  # no __aexit__ follows, and its connection would be tried for ever
+            raise
         return self
 
     async def __aexit__(

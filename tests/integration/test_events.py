@@ -15,6 +15,7 @@ import redis.asyncio
 
 from pychasqui import (
     Closed,
+    ConnectionLost,
     InvalidArgument,
     InvalidType,
     Job,
@@ -545,6 +546,23 @@ class TestSubscribers:
                 server.start()
                 server.execute("XADD", f"{{chasqui:{queue_name}}}:events", "*", "e", "completed", "id", "j")
                 assert (await asyncio.wait_for(event, 40)).job_id == "j"
+
+    @pytest.mark.parametrize("is_cancelled", (True, False))
+    async def test_a_subscriber_that_cannot_begin_leaves_no_connection_behind(
+        self, queue_name: str, is_cancelled: bool
+    ) -> None:
+        async def subscribe() -> None:
+            async with QueueEvents(queue_name, redis_url="redis://127.0.0.1:1", block_ms=1):
+                pass
+
+        before = asyncio.all_tasks()
+        beginning = asyncio.create_task(subscribe())
+        if is_cancelled:
+            await eventually(lambda: any(task.get_name() == "chasqui connect" for task in asyncio.all_tasks()))
+            beginning.cancel()
+        with pytest.raises(asyncio.CancelledError if is_cancelled else ConnectionLost):
+            await beginning
+        assert asyncio.all_tasks() == before
 
     async def test_a_key_of_a_wrong_type_raises_at_the_first_read(
         self, redis_url: str, queue_name: str, witness: redis.asyncio.Redis, written: Log
