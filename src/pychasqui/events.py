@@ -32,6 +32,8 @@ __all__ = ["QueueEvent", "QueueEvents"]
 
 log = logging.getLogger("chasqui.events")
 
+MAX_REMEMBERED_IDS = 1000
+PAST_IDS_AT_START = 100
 _EVENT_ID = re.compile(r"[0-9]{1,20}(-[0-9]{1,20})?")
 
 Callback = Callable[[QueueEvent], Awaitable[None]] | Callable[[QueueEvent], None]
@@ -91,6 +93,7 @@ class QueueEvents:
     def _set_broker_and_reset_state(self, broker: EventsBroker) -> None:
         self._broker = broker
         self._inbox: deque[QueueEvent] = deque()
+        self._past_ids: deque[str] = deque(maxlen=MAX_REMEMBERED_IDS)  # of the last events that it does not read again
         self._callbacks: list[tuple[str | None, Callback]] = []
         self._reading: asyncio.Task[Any] | None = None
         self._is_closed = False
@@ -174,7 +177,11 @@ class QueueEvents:
     async def __aenter__(self) -> Self:
         if self._is_closed:
             raise Closed(f"the events of queue {self.queue_name!r} are closed; make a new QueueEvents")
-        await self.start()
+        try:
+            await self.start()
+        except BaseException:
+            await self.close()  # no __aexit__ follows, and its connection would be tried for ever
+            raise
         return self
 
     async def __aexit__(
@@ -185,7 +192,9 @@ class QueueEvents:
     async def start(self) -> None:
         """Finds the position of "$", so that no event from now on is missed. The first read does this as well."""
         if self._after == "$":
-            self._after = await self._broker.read_newest_event_id()
+            past_ids = [entry[0].decode() for entry in await self._broker.read_newest_events(PAST_IDS_AT_START)]
+            self._past_ids.extend(past_ids)
+            self._after = past_ids[-1] if past_ids else "0-0"
 
     async def _read_into_inbox_or_pause(self) -> None:
         """Reads events into the inbox; it may stay empty."""
@@ -202,30 +211,38 @@ class QueueEvents:
         self._outage.end()
         self._has_read = True
         if not entries:
-            await self._restart_if_stream_was_recreated()
+            await self._move_back_if_stream_ends_before()
         for entry in entries:
             self._after = entry[0].decode()
+            self._past_ids.append(self._after)
             event = read_event(entry)
             if self._is_wanted(event):
                 self._inbox.append(event)
 
-    async def _restart_if_stream_was_recreated(self) -> None:
-        """Starts from the beginning if the stream's last id is before the last event that was read.
+    async def _move_back_if_stream_ends_before(self) -> None:
+        """Moves back if the stream's last id is before the last event that was read.
 
-        That stream was deleted and made again. Without this, no event would be read until ids pass the old one.
+        Without this, no event would be read until ids pass that one. A failover has lost the last events: then it goes
+        on behind the newest one that is left of those that it has read. Or the stream was deleted and made again, and
+        is read from its start.
         """
         try:
             last = await self._broker.read_last_generated_id()
+            if last is None or read_entry_id(last) >= read_entry_id(self._after):
+                return
+            newest = await self._broker.read_newest_events(MAX_REMEMBERED_IDS)
         except RedisTrouble:  # the next read gets the same error, or this user may not send the command
             return
-        if last is not None and read_entry_id(last) < read_entry_id(self._after):
-            log.warning(
-                "the event stream of %s was made again and ends at %s, before %s; it is read from its start",
-                self.queue_name,
-                last,
-                self._after,
-            )
-            self._after = "0-0"
+        past_ids = set(self._past_ids)
+        left = next((one for entry in reversed(newest) if (one := entry[0].decode()) in past_ids), None)
+        log.warning(
+            "the event stream of %s ends at %s, before %s; it is read from %s",
+            self.queue_name,
+            last,
+            self._after,
+            "its start, because it was made again" if left is None else f"{left} on, the last one that it still has",
+        )
+        self._after = left or "0-0"
 
     def _is_wanted(self, event: QueueEvent) -> bool:
         return (self._names is None or event.name in self._names) and (

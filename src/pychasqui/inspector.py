@@ -109,17 +109,13 @@ class Inspector:
         def find_match(page: list[Entry]) -> Entry | None:
             return find_entry(page, job_id)
 
-        # An index or a uniqueness key may name the entry of another job if another program has written it.
-        if (found := await broker.find_delayed_member(job_id)) is not None and (
-            view := make_delayed_view(*found)
-        ).id == job_id:
+        if (view := await find_delayed_by_index(broker, job_id)) is not None:
             return view
+        # A uniqueness key may name the entry of another job if another program has written it.
         indexed = await broker.find_entry_by_uniqueness_key(job_id)
         entry = None if indexed is None else find_entry([indexed], job_id)
         if entry is None:
-            entry = await find_entry_in_pages(broker.read_delivered_pages(MAX_SEARCHED), find_match)
-        if entry is None:
-            entry = await find_entry_in_pages(broker.read_waiting_pages(MAX_SEARCHED), find_match)
+            entry = await find_entry_in_pages(broker.read_delivered_then_waiting_pages(MAX_SEARCHED), find_match)
         if entry is not None:
             held = await broker.find_holder_of_entry(entry[0])
             return (
@@ -128,7 +124,10 @@ class Inspector:
                 else _make_active_view(entry[0].decode(), held._replace(entry=entry))
             )
         entry = await find_entry_in_pages(broker.read_dead_pages(MAX_SEARCHED), find_match)
-        return None if entry is None else make_entry_view("dead", entry)
+        if entry is not None:
+            return make_entry_view("dead", entry)
+        # It may have failed while it was looked for, or another program has delayed it, which writes no index.
+        return await find_delayed_by_index(broker, job_id) or await find_among_first_delayed(broker, job_id)
 
     async def describe_where_job_is(self, job_id: str) -> str:
         """Says in a sentence where a job is and how many workers live, for the error of a wait that timed out."""
@@ -155,7 +154,7 @@ class Inspector:
         missing, found, seen = set(job_ids), set[str](), 0
         async for entries in self._broker().read_delivered_pages(MAX_DELIVERED):
             seen += len(entries)
-            found |= {job_id for job_id in missing if find_entry(entries, job_id) is not None}
+            found |= missing.intersection(map(_read_job_id, entries))
             missing -= found
             if not missing:
                 return found
@@ -201,6 +200,13 @@ def check_page_position(after: Any) -> str:
     return after
 
 
+def _read_job_id(entry: Entry) -> str | None:
+    try:
+        return decode_envelope(read_envelope_and_name(entry)[0]).id
+    except DecodeError:
+        return None
+
+
 def find_entry(entries: list[Entry], job_id: str) -> Entry | None:
     """Returns the entry of that job. Decodes only entries that contain the bytes of the id, which are few."""
     wanted = job_id.encode()
@@ -211,6 +217,23 @@ def find_entry(entries: list[Entry], job_id: str) -> Entry | None:
         for word in entry[1] or ():
             if wanted in word and _make_envelope_view("", read_envelope_and_name(entry)[0], "").id == job_id:
                 return entry
+    return None
+
+
+async def find_delayed_by_index(broker: InspectorBroker, job_id: str) -> JobView | None:
+    """Returns the delayed job that the index has under this id. Another program may have written another job there."""
+    found = await broker.find_delayed_member(job_id)
+    view = None if found is None else make_delayed_view(*found)
+    return view if view is not None and view.id == job_id else None
+
+
+async def find_among_first_delayed(broker: InspectorBroker, job_id: str) -> JobView | None:
+    """Returns the delayed job of this id if it is among the first MAX_SEARCHED."""
+    wanted = job_id.encode()
+    async for page in broker.read_delayed_pages(MAX_SEARCHED):
+        for member, due in page:
+            if wanted in member and (view := make_delayed_view(member, due)).id == job_id:
+                return view
     return None
 
 

@@ -24,7 +24,7 @@ from ._wire.event import RETRY_SCHEDULED, QueueEvent, read_event, read_failure_t
 from ._wire.lenient import read_entry_id
 from ._wire.msgpack import decode_data
 from .errors import DecodeError
-from .inspector import JobView, find_entry, make_delayed_view, make_entry_view
+from .inspector import JobView, find_among_first_delayed, find_delayed_by_index, find_entry, make_entry_view
 
 __all__ = ["JobStatus", "JobStatusFinder"]
 
@@ -68,17 +68,17 @@ class JobStatusFinder:
     async def find(self, job_id: str) -> JobStatus:
         job_id = check_job_id(job_id)
         id_time_ms = read_ulid_time_ms(job_id)
-        member, indexed, stored, progress = await asyncio.gather(
-            self._session().inspector.find_delayed_member(job_id),
+        delayed, indexed, stored, progress = await asyncio.gather(
+            find_delayed_by_index(self._session().inspector, job_id),
             self._session().inspector.find_entry_by_uniqueness_key(job_id),
             self._session().results.read_results([job_id]),
             self._session().results.read_progress(job_id),
         )
-        # An index or a uniqueness key may name the entry of another job if another program has written it.
-        if member is not None and (view := make_delayed_view(*member)).id == job_id:
+        if delayed is not None:
             return _make_delayed_or_retrying_status(
-                view, await self._read_job_events(job_id, id_time_ms) if view.attempt else [], progress
+                delayed, await self._read_job_events(job_id, id_time_ms) if delayed.attempt else [], progress
             )
+        # A uniqueness key may name the entry of another job if another program has written it.
         entry = None if indexed is None else find_entry([indexed], job_id)
         if entry is None and stored[0] is None and id_time_ms is not None:
             finder = self._session().job_finder
@@ -107,16 +107,18 @@ class JobStatusFinder:
         if (letter := await self._find_letter_among_newest_and_first(job_id, id_time_ms)) is not None:
             return _make_dead_status(job_id, letter)
         # It may have moved while it was looked for: from the stream to its end, or back to the delayed jobs.
-        member, stored, progress = await asyncio.gather(
-            self._session().inspector.find_delayed_member(job_id),
+        inspector = self._session().inspector
+        view, stored, progress = await asyncio.gather(
+            find_delayed_by_index(inspector, job_id),
             self._session().results.read_results([job_id]),
             self._session().results.read_progress(job_id),
         )
         if stored[0] is not None:
             return _make_done_status(job_id, stored[0], events, id_time_ms)
-        if member is not None and (view := make_delayed_view(*member)).id == job_id:
-            return _make_delayed_or_retrying_status(view, events, progress)
-        return _make_status_from_events(job_id, events, id_time_ms)
+        status = _make_status_from_events(job_id, events, id_time_ms)
+        if view is None and status.state == "unknown":  # other programs delay jobs without an index
+            view = await find_among_first_delayed(inspector, job_id)
+        return status if view is None else _make_delayed_or_retrying_status(view, events, progress)
 
     async def _make_status_of_entry(
         self, job_id: str, entry: Entry, id_time_ms: int | None, progress: int | None
@@ -144,8 +146,7 @@ class JobStatusFinder:
         """It was promoted or retried, or its id carries no time: it is at the ends of the stream, or not found."""
         finder, inspector = self._session().job_finder, self._session().inspector
         for pages in (
-            inspector.read_delivered_pages(MAX_SEARCHED),
-            inspector.read_waiting_pages(MAX_SEARCHED),
+            inspector.read_delivered_then_waiting_pages(MAX_SEARCHED),
             finder.read_entry_pages("+", MAX_SEARCHED, is_back=True),
         ):
             if (entry := await find_entry_in_pages(pages, lambda page: find_entry(page, job_id))) is not None:

@@ -97,6 +97,7 @@ class Results:
         self._doubted: dict[str, float] = {}  # jobs whose official worker may be about to store a result, since when
         self._lookups_due: dict[str, None] = {}  # jobs whose results are to be fetched, in this order
         self._asking: asyncio.Task[None] | None = None
+        self._is_closed = False
 
     async def wait(self, job_id: str, timeout_s: float) -> Any:
         """Returns what the job's handler returned. Raises JobFailed, JobCancelled, ResultExpired and others."""
@@ -138,6 +139,7 @@ class Results:
 
     async def close(self) -> None:
         """Ends all waits with Closed, and the subscription."""
+        self._is_closed = True
         for futures in list(self._waiting.values()):
             for future in futures:
                 if not future.done():
@@ -200,6 +202,8 @@ class Results:
 
     def _request_lookup(self, job_ids: Iterable[str]) -> None:
         """Has these jobs looked up, together with all others of this turn and of the command in flight."""
+        if self._is_closed:  # a wait that ends by that asks once more
+            return
         self._lookups_due.update(dict.fromkeys(job_ids))
         if self._asking is None or self._asking.done():
             self._asking = asyncio.ensure_future(self._look_up_results_and_end_waits())
@@ -208,10 +212,8 @@ class Results:
         """Fetches the results of the jobs in `_lookups_due`, and ends the waits whose answer is known."""
         while self._lookups_due:
             # How each ended, read before the fetch: a job that ends during the fetch is fetched again.
-            some = {
-                job_id: self._find_end_event_unless_replayed(job_id)
-                for job_id in islice(self._lookups_due, ASKED_AT_ONCE)
-            }
+            due = list(islice(self._lookups_due, ASKED_AT_ONCE))
+            some = {job_id: self._find_end_event_unless_replayed(job_id) for job_id in due}
             for job_id in some:
                 del self._lookups_due[job_id]
             try:
@@ -261,9 +263,8 @@ class Results:
         try:
             result = decode_data(raw)
         except DecodeError as error:
-            self._fail_waits(
-                job_id, partial(DecodeError, f"the result of job {job_id[:100]!r} cannot be read: {error}")
-            )
+            text = f"the result of job {job_id[:100]!r} cannot be read: {error}"
+            self._fail_waits(job_id, partial(DecodeError, text))
         else:
             self._answer_waits(job_id, result)
 

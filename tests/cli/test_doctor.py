@@ -15,7 +15,7 @@ from pychasqui import Job, Queue, RepeatPattern, Worker
 from pychasqui._redis.command_replies import ConsumerState
 from pychasqui._redis.doctor import ClockReading, QueueHealth
 from pychasqui.cli.exits import ExitCode
-from pychasqui.doctor import Finding, examine_clock, examine_memory, examine_queue_health
+from pychasqui.doctor import Doctor, Finding, examine_clock, examine_memory, examine_queue_health
 from tests.cli.conftest import Finished
 from tests.cli.terminals import on_terminal, plain
 from tests.support.server import RedisServer
@@ -75,6 +75,21 @@ async def test_wrong_keys_of_a_queue_are_a_problem(
     assert "is a string, and must be a stream" in found[subject, "keys"]["text"]
     assert found[subject, "workers"]["level"] == "warning"
     assert found[subject, "pause"]["remedy"] == f"chasqui resume {queue.name}"
+
+
+@pytest.mark.parametrize(
+    ("command", "value", "text"),
+    (("RPUSH", "x", "dlq:dropped is a list, and must be a string"), ("SET", "9" * 5000, "all keys have their types")),
+)
+async def test_a_counter_that_others_have_written_is_no_error(
+    queue: Queue, witness: redis.asyncio.Redis, redis_url: str, command: str, value: str, text: str
+) -> None:
+    key = f"{{chasqui:{queue.name}}}:dlq"
+    await witness.xadd(key, {"d": "x"})
+    await witness.execute_command(command, f"{key}:dropped", value)
+    async with Doctor(redis_url) as doctor:
+        found = await doctor.examine_queue(queue.name)
+    assert found[0].text.endswith(text)
 
 
 async def test_consumers_without_a_lease_are_found(

@@ -230,8 +230,9 @@ class TestInspect:
         (facts,) = (await answer(chasqui, url, "inspect", "emails", "--group", "night"))["queues"]
         assert facts["pending"] == 4
 
-    async def test_a_job_that_is_overdue_has_a_lag(self, url: str, witness: redis.asyncio.Redis) -> None:
-        await witness.zadd("{chasqui:emails}:delayed", {"a": 1000, "b": float("inf")})
+    @pytest.mark.parametrize("due_ms", (1000, float("-inf")))
+    async def test_a_job_that_is_overdue_has_a_lag(self, url: str, witness: redis.asyncio.Redis, due_ms: float) -> None:
+        await witness.zadd("{chasqui:emails}:delayed", {"a": due_ms, "b": float("inf")})
         async with Queues(url) as queues:
             lag_ms = (await queues.official_facts("emails")).oldest_delayed_lag_ms
             assert lag_ms is not None

@@ -262,6 +262,19 @@ def test_a_task_that_fails_for_good_has_its_errors(task: Any, error: type, attem
 
 
 @pytest.mark.usefixtures("worker")
+def test_a_replayed_task_is_ready_until_it_runs_again() -> None:
+    result = wait_until_finished(tasks.give_up.enqueue())
+    with SyncQueue("default") as queue:
+        queue.pause()
+        assert queue.dlq.replay(job_id=result.id.partition(":")[2]) == 1
+        result.refresh()
+        replayed = (result.status, result.finished_at, len(result.errors))
+        queue.resume()
+    assert replayed == ("READY", None, 1)
+    assert wait_until_finished(result).status == "FAILED"
+
+
+@pytest.mark.usefixtures("worker")
 def test_the_attempts_of_one_task_are_its_own() -> None:
     assert wait_until_finished(tasks.fail_once.enqueue()).return_value == "second"
     result = wait_until_finished(tasks.give_up.enqueue())

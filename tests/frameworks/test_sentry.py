@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from pychasqui import App, Queue, RepeatPattern, RetryLater, Snooze, UnrecoverableError
+from pychasqui import App, Queue, RepeatPattern, RetryLater, Snooze, UnrecoverableError, current_job
 from tests.support.waiting import eventually
 
 sentry_sdk = pytest.importorskip("sentry_sdk")
@@ -173,6 +174,29 @@ async def test_a_scheduled_job_checks_in_by_its_own_schedule(app: App, events: l
     assert begin["monitor_config"] == expected
 
 
+async def test_a_scheduled_job_that_is_cancelled_checks_in_as_ok_whatever_it_raises(
+    app: App, events: list[Any], queue_name: str
+) -> None:
+    @app.cron("0 4 * * *")
+    @app.task(queue=queue_name, attempts=1)
+    def obey() -> None:
+        job = current_job()
+        assert job is not None
+        while not job.is_cancelled:
+            time.sleep(0.002)
+        raise RuntimeError("asked to stop")
+
+    async with app, app.worker():
+        queue: Queue = app.queue(queue_name)
+        await queue.repeatables.upsert("obey", repeat=RepeatPattern.every(50), limit=1)
+        await eventually(lambda: len(of_kind(events, "check_in")) == 1)
+        (job,) = (await queue.jobs("active")).jobs
+        assert await queue.cancel(job.id or "") == "stopping"
+        await eventually(lambda: len(of_kind(events, "check_in")) == 2)
+    assert [one["status"] for one in of_kind(events, "check_in")] == ["in_progress", "ok"]
+    assert of_kind(events, "error") == []
+
+
 @pytest.mark.parametrize(
     ("pattern", "expected"),
     (
@@ -188,3 +212,35 @@ def test_a_pattern_becomes_a_schedule_of_sentry_if_there_is_one(pattern: RepeatP
     from pychasqui.integrations.sentry import _to_monitor_schedule
 
     assert _to_monitor_schedule(pattern) == expected
+
+
+def test_each_schedule_has_a_monitor_of_its_own(app: App) -> None:
+    from pychasqui.integrations.sentry import MAX_SLUG_CHARS, make_monitor_slugs
+
+    @app.cron("*/5 * * * *")
+    @app.cron("5 * * * *")
+    @app.cron("0 9 * * 1-5")
+    @app.cron("0 9 1-5 * *")
+    @app.task
+    def sync() -> None: ...
+
+    for region in ("eu", "us"):
+        app.cron("@daily")(app.task(name=f"send_the_monthly_statements_of_all_customers_of_{region}")(lambda: None))
+    slugs = make_monitor_slugs("shop", app.load_parts().schedules)
+    assert len(set(slugs.values())) == len(slugs) == 7
+    assert all(len(slug) <= MAX_SLUG_CHARS for slug in slugs.values())
+    assert slugs["shop/clean_up/0 3 * * * Europe/Berlin"] == "shop-clean_up"
+
+
+def test_a_fire_that_fits_no_cron_expression_is_that_of_an_interval(app: App) -> None:
+    from pychasqui.integrations.sentry import find_schedule_that_fired
+
+    @app.every(timedelta(minutes=5))
+    @app.cron("0 3 * * *")
+    @app.task
+    def sync() -> None: ...
+
+    own = [one for one in app.load_parts().schedules if one.definition.name == "sync"]
+    three_o_clock_ms = 3 * 3_600_000
+    found = [find_schedule_that_fired(own, at_ms) for at_ms in (three_o_clock_ms, three_o_clock_ms + 77_777)]
+    assert [one.pattern.kind for one in found if one is not None] == ["cron", "every"]

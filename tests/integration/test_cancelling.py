@@ -67,6 +67,22 @@ async def test_a_removed_job_is_counted_and_the_waits_for_its_result_end(queue_n
     assert [(one.count, one.mode, one.name) for one in sink.cancellations] == [(1, "removed", "report")]
 
 
+async def test_a_wait_for_a_delayed_job_ends_when_that_is_cancelled_by_itself_or_in_a_bulk(
+    queue: Queue, make_worker: Callable[..., Worker]
+) -> None:
+    async def succeed(job: Job) -> None: ...
+
+    async with make_worker(succeed, store_results=True):
+        await (await queue.add("report")).wait_for_result()  # so that the queue has events
+        jobs = [await queue.add("report", delay=timedelta(hours=1)) for _ in range(3)]
+        waiting = [asyncio.ensure_future(job.wait_for_result()) for job in jobs]
+        assert await queue.cancel_delayed(jobs[0].id)
+        assert await queue.cancel_delayed_bulk([job.id for job in jobs]) == [False, True, True]
+        ends = await asyncio.gather(*waiting, return_exceptions=True)
+        assert [type(end) for end in ends] == [JobCancelled] * 3
+        assert (await queue.status(jobs[2].id)).state == "cancelled"
+
+
 async def _is(queue: Queue, job_id: str, state: str) -> bool:
     return (await queue.status(job_id)).state == state
 

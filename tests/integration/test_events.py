@@ -15,6 +15,7 @@ import redis.asyncio
 
 from pychasqui import (
     Closed,
+    ConnectionLost,
     InvalidArgument,
     InvalidType,
     Job,
@@ -546,6 +547,23 @@ class TestSubscribers:
                 server.execute("XADD", f"{{chasqui:{queue_name}}}:events", "*", "e", "completed", "id", "j")
                 assert (await asyncio.wait_for(event, 40)).job_id == "j"
 
+    @pytest.mark.parametrize("is_cancelled", (True, False))
+    async def test_a_subscriber_that_cannot_begin_leaves_no_connection_behind(
+        self, queue_name: str, is_cancelled: bool
+    ) -> None:
+        async def subscribe() -> None:
+            async with QueueEvents(queue_name, redis_url="redis://127.0.0.1:1", block_ms=1):
+                pass
+
+        before = asyncio.all_tasks()
+        beginning = asyncio.create_task(subscribe())
+        if is_cancelled:
+            await eventually(lambda: any(task.get_name() == "chasqui connect" for task in asyncio.all_tasks()))
+            beginning.cancel()
+        with pytest.raises(asyncio.CancelledError if is_cancelled else ConnectionLost):
+            await beginning
+        assert asyncio.all_tasks() == before
+
     async def test_a_key_of_a_wrong_type_raises_at_the_first_read(
         self, redis_url: str, queue_name: str, witness: redis.asyncio.Redis, written: Log
     ) -> None:
@@ -592,6 +610,31 @@ class TestSubscribers:
             following = asyncio.create_task(anext(events))
             await asyncio.sleep(0.1)  # several reads find nothing
             await witness.xadd(written.key, {"e": "completed", "id": "next"})
+            assert (await asyncio.wait_for(following, 40)).job_id == "next"
+
+    @pytest.mark.parametrize("is_read", (True, False), ids=("read before", "older than the subscriber"))
+    async def test_a_failover_that_loses_the_last_events_repeats_none(
+        self,
+        redis_url: str,
+        queue_name: str,
+        witness: redis.asyncio.Redis,
+        written: Log,
+        is_read: bool,
+        caplog: pytest.LogCaptureFixture,
+    ) -> None:
+        for number in range(3):
+            await written.put(e="completed", id=str(number))
+        replicated = await witness.dump(written.key)
+        if not is_read:
+            await written.put(e="completed", id="lost")
+        async with QueueEvents(queue_name, redis_url=redis_url, block_ms=20) as events:
+            if is_read:
+                await written.put(e="completed", id="lost")
+                assert (await asyncio.wait_for(anext(events), 40)).job_id == "lost"
+            following = asyncio.create_task(anext(events))
+            await witness.restore(written.key, 0, replicated, replace=True)
+            await eventually(lambda: any("the last one that it still has" in line for line in caplog.messages))
+            await written.put(e="completed", id="next")
             assert (await asyncio.wait_for(following, 40)).job_id == "next"
 
     @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from tests.support.waiting import eventually
 pytest.importorskip("opentelemetry.sdk")
 
 from opentelemetry import trace
-from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
+from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import NonRecordingSpan, SpanContext, SpanKind, StatusCode, TraceFlags, TraceState
@@ -446,6 +446,27 @@ class TestTracingChoice:
             "a span could not be started; jobs go on without spans; this is logged once",
             "a span could not be ended and may be lost; this is logged once",
         ]
+
+    async def test_a_span_whose_context_cannot_be_read_harms_no_job(
+        self,
+        queue: Queue,
+        make_worker: Callable[..., Worker],
+        monkeypatch: pytest.MonkeyPatch,
+        caplog: pytest.LogCaptureFixture,
+    ) -> None:
+        def raise_error(_: Any) -> None:
+            raise RuntimeError("no context")
+
+        monkeypatch.setattr(Span, "get_span_context", raise_error)
+        done: list[str] = []
+
+        async def handle(job: Job) -> None:
+            done.append(job.id)
+
+        async with make_worker(handle):
+            jobs = [await queue.add("mail"), *await queue.add_bulk([{"name": "mail"}])]
+            await eventually(lambda: done == [job.id for job in jobs])
+        assert "the trace of a job cannot be sent with it; jobs go on without; this is logged once" in caplog.messages
 
     @pytest.mark.parametrize("at", ("start", "error", "end"))
     @pytest.mark.parametrize("kind", (KeyboardInterrupt, SystemExit, asyncio.CancelledError))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections import Counter
 from statistics import median
 from time import monotonic
@@ -261,6 +262,8 @@ class TestEnds:
             await queue.wait_for_result("j")
 
     async def test_a_close_also_ends_a_wait_that_has_hardly_begun(self, proxy: Proxy, queue_name: str) -> None:
+        complaints: list[dict[str, Any]] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, complaint: complaints.append(complaint))
         queue = Queue(queue_name, redis_url=proxy.url)
         await queue.counts()
         proxy.freeze()
@@ -272,6 +275,9 @@ class TestEnds:
         assert monotonic() - closed_at < 10
         proxy.thaw()
         await closing
+        del queue, wait, closing
+        gc.collect()
+        assert complaints == []  # of errors that nobody has asked for
 
     async def test_a_cancelled_waiter_leaves_the_others_alone(
         self, queue: Queue, redis_url: str, queue_name: str

@@ -357,7 +357,8 @@ class Group:
         return answers.decode()
 
     def move_delayed(self, action: str, *ids: str, delay_ms: int = 0, max_bytes: int = 2**30) -> list[int]:
-        keys, head = [KEYS.delayed, KEYS.stream], (action, delay_ms, KEYS.prefix, KEPT_MS, KEYS.due_channel, max_bytes)
+        keys = [KEYS.delayed, KEYS.stream, KEYS.events]
+        head = (action, delay_ms, KEYS.prefix, KEPT_MS, KEYS.due_channel, max_bytes, EVENTS_MAX_LEN)
         found, refusal = self.run(scripts.MOVE_DELAYED, keys, *head, *ids)
         self.refusal = refusal.decode()
         assert isinstance(found, list)

@@ -254,6 +254,7 @@ def _promote_junk(group: Group) -> Call:
 
 def _cancel(group: Group) -> Call:
     delay(group, HOUR_MS)
+    group.client.xadd(KEYS.events, {"e": "other"})
     return lambda by: by.move_delayed("cancel", *JOBS)
 
 
@@ -581,7 +582,7 @@ SCENARIOS = [
     Scenario("promote", _promote_junk, "and sets aside", best_effort=(KEYS.promoter_lease,)),
     Scenario("promote", _promote_beside_others, "beside others", best_effort=(*MARKERS, *INDEXES, KEYS.promoter_lease)),
     Scenario("promote", _promote_under_another, "under another leader"),
-    Scenario("move_delayed", _cancel, "cancelling", best_effort=(*MARKERS, *INDEXES)),
+    Scenario("move_delayed", _cancel, "cancelling", best_effort=(*MARKERS, *INDEXES, KEYS.events)),
     Scenario("move_delayed", _postpone, "postponing"),
     Scenario("move_delayed", _run_now, "running", best_effort=(*MARKERS, *INDEXES)),
     Scenario("move_delayed", _run_beside_others, "running beside others", best_effort=(*MARKERS, *INDEXES)),

@@ -111,6 +111,25 @@ class TestCancel:
         assert group.move_delayed("cancel", "job") == [1]
         assert (group.delayed, group.uniqueness_key("job"), group.index("job")) == ({}, None, None)
 
+    def test_a_cancelled_job_has_its_event_if_the_queue_has_events(self, group: Group) -> None:
+        delay(group, "first", "second")
+        group.move_delayed("cancel", "first")
+        assert not group.client.exists(KEYS.events)
+        group.client.xadd(KEYS.events, {"e": "other"})
+        before = group.now_ms
+        assert group.move_delayed("cancel", "none", "second") == [0, 1]
+        (_, event), *others = reversed(group.client.xrange(KEYS.events))
+        assert before <= int(event.pop(b"ts")) <= group.now_ms + 1
+        assert event == {b"e": b"cancelled", b"id": b"second", b"n": b"mail"}
+        assert len(others) == 1
+
+    def test_jobs_that_are_moved_have_no_event(self, group: Group) -> None:
+        delay(group, "first", "second")
+        group.client.xadd(KEYS.events, {"e": "other"})
+        group.move_delayed("postpone", "first", delay_ms=5)
+        group.move_delayed("run", "second")
+        assert group.client.xlen(KEYS.events) == 1
+
     def test_a_window_ends_with_the_job(self, group: Group) -> None:
         """The job never ran."""
         delay(group, "job", window_ms=60_000)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from .._core.defaults import EVENTS_MAX_LEN
 from .._core.limits import MAX_LEADER_LEASE_MS, MOVED_BYTES, PROMOTE_BATCH_WITH_EVENTS, PROMOTE_BYTES
 from ..errors import ReplyError
 from . import scripts
@@ -57,8 +58,8 @@ class DelayedCalls(LeaseCalls):
         Sent again, it postpones from that time on, and cancels and runs nothing.
         """
         channel = await self.find_channel_name_at_server(self._keys.due_channel)
-        head = (action, delay_ms, self._keys.prefix, INDEX_KEPT_MS, channel, MOVED_BYTES)
-        keys = (self._keys.delayed, self._keys.stream)
+        head = (action, delay_ms, self._keys.prefix, INDEX_KEPT_MS, channel, MOVED_BYTES, EVENTS_MAX_LEN)
+        keys = (self._keys.delayed, self._keys.stream, self._keys.events)
         each: list[bool] = []
         while len(each) < len(ids):  # one call moves a bounded number of bytes
             found = read_found_flags(await self.run_script(scripts.MOVE_DELAYED, keys, (*head, *ids[len(each) :])))

@@ -27,7 +27,9 @@ KEY_TYPES = {
     "stream": "stream",
     "delayed": "zset",
     "dead": "stream",
+    "dead_dropped": "string",
     "repeat": "zset",
+    "repeat_paused": "zset",
     "workers": "zset",
     "events": "stream",
 }
@@ -151,14 +153,14 @@ class DoctorBroker:
             read_last_delivered_id_by_group(await broker.call("XINFO", "GROUPS", keys.stream)) if has_stream else {}
         )
         consumers = await self._read_consumers(broker, keys) if GROUP.encode() in groups else []
-        has_dead = types[keys.dead] == "stream"
-        dropped = await broker.call("GET", keys.dead_dropped) if has_dead else None
+        has_dead, has_dropped = types[keys.dead] == "stream", types[keys.dead_dropped] == "string"
+        dropped = await broker.call("GET", keys.dead_dropped) if has_dropped else None
         return QueueHealth(
             wrong_types=wrong,
             groups=[read_cut_text(name) or "" for name in groups],
             entries=read_count(await broker.call("XLEN", keys.stream)) if has_stream else 0,
             dead=read_count(await broker.call("XLEN", keys.dead)) if has_dead else 0,
-            dead_dropped=int(dropped) if dropped and dropped.isdigit() else 0,
+            dead_dropped=read_int(dropped) or 0,
             is_paused=await broker.is_paused(),
             consumers=consumers,
             leased={read_cut_text(name) or "" for name, end in leases.items() if end >= now_ms},

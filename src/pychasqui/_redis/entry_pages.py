@@ -36,6 +36,10 @@ async def read_range_in_pages(
             return
         max_entries -= len(page)
         some = page[-FIRST_PAGE:]
-        size = sum(len(word) for entry in some for word in entry[1] or ())
-        count = max(1, min(GROWTH * count, PAGE, PAGE_BYTES * len(some) // max(1, size)))
+        count = choose_length_of_next_page(count, [sum(map(len, entry[1] or ())) for entry in some])
         start = f"({page[-1][0].decode()}"
+
+
+def choose_length_of_next_page(count: int, sizes: list[int]) -> int:
+    """Behind a page of `count`; `sizes` are those of its last entries, in bytes."""
+    return max(1, min(GROWTH * count, PAGE, PAGE_BYTES * len(sizes) // max(1, sum(sizes))))

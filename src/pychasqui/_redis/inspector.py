@@ -27,7 +27,7 @@ from .command_replies import (
     read_score,
     read_stored_bytes_list,
 )
-from .entry_pages import LAST_ID, read_range_in_pages
+from .entry_pages import FIRST_PAGE, LAST_ID, choose_length_of_next_page, read_range_in_pages
 from .error_actions import ErrorAction, action_for
 from .keys import Keys
 from .replies import Entry, coroutine_methods_raise_reply_error, read_count, read_range
@@ -124,11 +124,16 @@ class InspectorBroker:
         async for page in read_range_in_pages(self._call, self._keys.stream, "-", last, max_entries):
             yield page
 
-    async def read_waiting_pages(self, max_entries: int) -> AsyncIterator[list[Entry]]:
-        """Pages of the entries that no worker has been given."""
+    async def read_delivered_then_waiting_pages(self, max_of_each: int) -> AsyncIterator[list[Entry]]:
+        """Pages of the entries that workers have been given, then of those that none has been given.
+
+        Which is which is asked once: an entry that is given to a worker meanwhile is on a page all the same.
+        """
         last = await self._read_last_delivered_id()
+        async for page in read_range_in_pages(self._call, self._keys.stream, "-", last, max_of_each):
+            yield page
         if read_entry_id(last) != LAST_ID:  # nothing can lie behind it, and the server refuses to look there
-            async for page in read_range_in_pages(self._call, self._keys.stream, f"({last}", "+", max_entries):
+            async for page in read_range_in_pages(self._call, self._keys.stream, f"({last}", "+", max_of_each):
                 yield page
 
     async def read_dead_pages(self, max_entries: int) -> AsyncIterator[list[Entry]]:
@@ -141,6 +146,14 @@ class InspectorBroker:
         return read_members_with_scores(
             await self._call("ZRANGEBYSCORE", self._keys.delayed, start, "+inf", "WITHSCORES", "LIMIT", offset, count)
         )
+
+    async def read_delayed_pages(self, max_members: int) -> AsyncIterator[list[tuple[bytes, float]]]:
+        """Pages of the members that are due first, with their due times."""
+        count, seen = FIRST_PAGE, 0
+        while seen < max_members and (page := await self.read_delayed_page(None, seen, min(count, max_members - seen))):
+            yield page
+            seen += len(page)
+            count = choose_length_of_next_page(count, [len(member) for member, _ in page[-FIRST_PAGE:]])
 
     async def read_dead_page(self, after: str, count: int) -> list[Entry]:
         if read_entry_id(after) == LAST_ID:

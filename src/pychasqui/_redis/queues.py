@@ -16,6 +16,7 @@ from .._core.checks import is_queue_name
 from .._core.defaults import GROUP
 from .._core.limits import MAX_REGISTERED
 from .._wire.entry import decode_name_or_empty
+from .._wire.lenient import read_time_ms_or_zero
 from ..errors import ReplyError
 from .broker import Broker
 from .calls import RedisCalls
@@ -134,7 +135,7 @@ class QueuesBroker:
             pending=pending,
             dlq_depth=read_count(dead),
             delayed_depth=read_count(delayed),
-            oldest_delayed_lag_ms=max(0, now_ms - int(min(due[0][1], now_ms))) if due else None,
+            oldest_delayed_lag_ms=max(0, now_ms - read_time_ms_or_zero(due[0][1])) if due else None,
             repeatable_count=read_count(repeat),
         )
 

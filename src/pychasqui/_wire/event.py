@@ -8,7 +8,7 @@
     then        fields of the kind, in the order of the functions below
 
 write_completed.lua writes active and completed itself, from make_write_completed_arguments(); promote.lua writes
-waiting, and cancel.lua cancelled.
+waiting, and cancel.lua and move_delayed.lua cancelled.
 """
 
 from __future__ import annotations

@@ -122,12 +122,17 @@ class OpenTelemetry:
 
     def _encode_span_extras(self, span: Span) -> bytes:
         carrier: dict[str, str] = {}
-        self._wire.inject(carrier, trace.set_span_in_context(span, Context()))
-        if "traceparent" not in carrier:
+        try:
+            self._wire.inject(carrier, trace.set_span_in_context(span, Context()))
+            if "traceparent" not in carrier:
+                return b""
+            state = carrier.get("tracestate", "")
+            more = {TRACE_STATE: state} if 0 < len(state) <= MAX_STATE_CHARS else {}
+            return encode_extras(**{TRACE_PARENT: carrier["traceparent"]}, **more)
+        except BaseException as error:  # noqa: BLE001  a foreign span or sampler makes the context
+            _raise_if_interrupt_of_add("send", error)
+            self._log_once("the trace of a job cannot be sent with it; jobs go on without; this is logged once")
             return b""
-        state = carrier.get("tracestate", "")
-        more = {TRACE_STATE: state} if 0 < len(state) <= MAX_STATE_CHARS else {}
-        return encode_extras(**{TRACE_PARENT: carrier["traceparent"]}, **more)
 
     def _read_sender_context(self, job: Delivery) -> Context | None:
         """Returns the trace context in which the job was added; None if it has none, or an invalid one."""

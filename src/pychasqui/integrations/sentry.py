@@ -11,8 +11,11 @@ from __future__ import annotations
 import asyncio
 import re
 import uuid
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from hashlib import sha1
+from itertools import chain
 from time import monotonic
 from typing import Any
 
@@ -78,19 +81,19 @@ class SentryReporter:
     async def _run_and_report(
         self, job: Job, run_task: Call, definition: TaskDefinition, check_in: CheckIn | None
     ) -> Any:
-        if check_in is not None:
-            check_in.send("in_progress")
+        _send_if_scheduled(check_in, "in_progress")
         try:
             result = await run_task()
         except BaseException as raised:
-            error = find_timeout_error(job, raised) or raised
-            # A cancelled job is no error, and a worker that closes leaves its job to another.
-            if not issubclass(type(error), (asyncio.CancelledError, GeneratorExit)):
+            timeout_error = find_timeout_error(job, raised)
+            error = timeout_error or raised
+            if timeout_error is None and job.is_cancelled:  # which is no error, whatever its run raises about it
+                _send_if_scheduled(check_in, "ok")
+            elif not issubclass(type(error), (asyncio.CancelledError, GeneratorExit)):
                 with _errors_are_logged():
                     self._report_failure(job, error, definition, check_in)
-            raise
-        if check_in is not None:
-            check_in.send("ok")
+            raise  # else its worker closes, and leaves the job to another
+        _send_if_scheduled(check_in, "ok")
         return result
 
     def _report_failure(
@@ -122,15 +125,15 @@ class SentryReporter:
     def _make_check_in_if_scheduled(self, job: Job, definition: TaskDefinition) -> CheckIn | None:
         if not self._has_monitors or job.scheduled_at_ms is None:
             return None
-        own = [one for one in self._app.load_parts().schedules if one.definition is definition]
-        found = next(
-            (one for one in own if _is_cron_fire_time(one.pattern, job.scheduled_at_ms)), own[0] if own else None
+        schedules = self._app.load_parts().schedules
+        found = find_schedule_that_fired(
+            [one for one in schedules if one.definition is definition], job.scheduled_at_ms
         )
         schedule = None if found is None else _to_monitor_schedule(found.pattern)
         if found is None or schedule is None:
             return None
         config = {"schedule": schedule, "timezone": found.pattern.tz or "UTC"}
-        return CheckIn(_make_monitor_slug(self._app.name, found, is_only=len(own) == 1), job.id, config)
+        return CheckIn(make_monitor_slugs(self._app.name, schedules)[found.key], job.id, config)
 
 
 class CheckIn:
@@ -146,6 +149,11 @@ class CheckIn:
         duration = None if status == "in_progress" else monotonic() - self._began_at
         with _errors_are_logged():
             capture_checkin(self._slug, self._id, status, duration, self._config)
+
+
+def _send_if_scheduled(check_in: CheckIn | None, status: str) -> None:
+    if check_in is not None:
+        check_in.send(status)
 
 
 @contextmanager
@@ -166,6 +174,13 @@ def _capture_error(error: BaseException, is_last: bool) -> None:
     sentry_sdk.capture_event(event, hint=hint)
 
 
+def find_schedule_that_fired(own: list[Schedule], at_ms: int) -> Schedule | None:
+    """A job has only its time: what fits no cron expression was fired by an interval, if the task has one."""
+    by_cron = (one for one in own if _is_cron_fire_time(one.pattern, at_ms))
+    by_interval = (one for one in own if one.pattern.kind == "every")
+    return next(chain(by_cron, by_interval, own), None)
+
+
 def _is_cron_fire_time(pattern: RepeatPattern, at_ms: int) -> bool:
     return pattern.kind == "cron" and next_fire(pattern, max(0, at_ms - 1)) == at_ms
 
@@ -183,7 +198,27 @@ def _to_monitor_schedule(pattern: RepeatPattern) -> dict[str, Any] | None:
     return {"type": "interval", "value": minutes // size, "unit": unit}
 
 
-def _make_monitor_slug(app_name: str, schedule: Schedule, *, is_only: bool) -> str:
-    """The monitor's name: app and task, and the schedule's key if the task has several."""
-    name = f"{app_name}-{schedule.definition.name}" if is_only else schedule.key
+def make_monitor_slugs(app_name: str, schedules: Sequence[Schedule]) -> dict[str, str]:
+    """The names of the monitors by the keys of the schedules: app and task, and the key if the task has several.
+
+    Sentry takes few kinds of letters, and MAX_SLUG_CHARS of them. Where that leaves several schedules the same name,
+    each has a digest of its key: "*/5 * * * *" and "5 * * * *" are two monitors.
+    """
+    schedules_of_task = Counter(one.definition.name for one in schedules)
+    slugs = {
+        one.key: _to_slug(
+            f"{app_name}-{one.definition.name}" if schedules_of_task[one.definition.name] == 1 else one.key
+        )
+        for one in schedules
+    }
+    uses = Counter(slugs.values())
+    return {key: slug if uses[slug] == 1 else _add_digest(slug, key) for key, slug in slugs.items()}
+
+
+def _to_slug(name: str) -> str:
     return re.sub(r"[^a-z0-9_]+", "-", name.lower()).strip("-")[:MAX_SLUG_CHARS]
+
+
+def _add_digest(slug: str, key: str) -> str:
+    digest = sha1(key.encode("utf-8", "backslashreplace"), usedforsecurity=False).hexdigest()[:8]
+    return f"{slug[: MAX_SLUG_CHARS - len(digest) - 1]}-{digest}"

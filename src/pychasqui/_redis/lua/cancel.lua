@@ -26,14 +26,9 @@ local call, pcall = redis.call, redis.pcall
 -- include lib/split_member.lua
 -- include lib/server_time.lua
 -- include lib/publish.lua
+-- include lib/write_cancelled.lua
 
 local now_ms = server_time_ms(math.floor)
-
-local function write_event(name)
-  local words = {'e', 'cancelled', 'id', job_id, 'ts', now_ms}
-  if name ~= '' then words[7], words[8] = 'n', name end
-  pcall('XADD', events, 'NOMKSTREAM', 'MAXLEN', '~', events_max_len, '*', unpack(words))
-end
 
 -- Each worker reads all notes whenever it renews its lease: one of more than 40 bytes takes the room of several.
 local function write_note(field, value)
@@ -62,7 +57,7 @@ if rank then
   call('ZREMRANGEBYRANK', delayed, rank, rank)
   pcall('DEL', unpack(job_keys, names_entry(location) and 3 or 1))  -- the others may be of another job of this id
   local name = split_member(member)
-  write_event(name)
+  write_cancelled(job_id, name, now_ms)
   return {'removed', name}
 end
 
@@ -74,7 +69,7 @@ for _, where in ipairs({string.match(location or '', '^w?(%d+-%d+)$') or '', kno
   if entry_id then
     call('XDEL', stream, entry_id)
     if location == where or location == 'w' .. where then pcall('DEL', job_keys[1], job_keys[2]) end
-    write_event(name)
+    write_cancelled(job_id, name, now_ms)
     return {'removed', name}
   end
 end

@@ -3,18 +3,18 @@
 -- Atomically, for each id: the job is moved only if it is still in the delayed set. This closes the race with promotion:
 -- exactly one of the two has the job. Sent twice, it does not cancel or run a job twice, and answers 0 for it. If the stream
 -- refuses a job, that job and those behind it stay delayed. A key of the job that cannot be deleted stays behind, and counts
--- as missing, because the job that it points at is not in the delayed set. A call ends early once the members that it has
--- found take `max_bytes`.
+-- as missing, because the job that it points at is not in the delayed set. Of a job that is cancelled an event is written if
+-- the queue has events. A call ends early once the members that it has found take `max_bytes`.
 --
--- KEYS  delayed (sorted set: member -> when it is due, in ms), stream
+-- KEYS  delayed (sorted set: member -> when it is due, in ms), stream, events
 -- ARGV  action (cancel, postpone or run), delay_ms (for postpone), prefix of the queue's keys, kept_ms (how long the keys of a
---       job outlive its time), channel for due times, max_bytes (the last member may go beyond it), then the ids
+--       job outlive its time), channel for due times, max_bytes (the last member may go beyond it), events_max_len, then the ids
 -- Touches the keys of each job before the first write
 -- Returns {answers, error}. The answers are 1 for each id that was found and 0 for each that was not; they are fewer than the
 -- ids if the call ended early, and the caller sends the rest again. The error is what the rest was refused with, or empty
-local delayed, stream = KEYS[1], KEYS[2]
+local delayed, stream, events = KEYS[1], KEYS[2], KEYS[3]
 local action, delay_ms, prefix, kept_ms = ARGV[1], tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[4])
-local due_channel, bytes_left, first_id, last_id = ARGV[5], tonumber(ARGV[6]), 7, 6
+local due_channel, bytes_left, events_max_len, first_id, last_id = ARGV[5], tonumber(ARGV[6]), ARGV[7], 8, 7
 local call, pcall = redis.call, redis.pcall
 
 -- include lib/refusal.lua
@@ -29,6 +29,7 @@ local call, pcall = redis.call, redis.pcall
 -- include lib/postpone.lua
 -- include lib/take_out.lua
 -- include lib/publish.lua
+-- include lib/write_cancelled.lua
 
 -- Reads before the first write. MGET takes a key of another type for a missing one.
 local members, job_keys = {}, {}
@@ -55,6 +56,7 @@ for i = first_id, last_id do
     why = trouble.err
     break
   end
+  if rank and action == 'cancel' then write_cancelled(ARGV[i], (split_member(members[i])), now_ms) end
   found[#found + 1] = rank and 1 or 0
 end
 

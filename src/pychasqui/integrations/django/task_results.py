@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from ... import errors
-from ..._wire.lenient import LATEST_MS
+from ..._wire.lenient import LATEST_MS, read_entry_id
 from ...job_status import JobStatus
 from .framework import TaskError, TaskResult, TaskResultStatus, normalize_json
 from .run_records import RunError, RunHistory, RunRecord
@@ -85,7 +85,7 @@ def make_result_from_status(task: Any, id_: str, status: JobStatus, history: Run
     """The result of a job that waits, runs, is dead or was cancelled."""
     args, kwargs = read_call_arguments(status.data) or ([], {})
     result = make_unstarted_result(task, id_, args, kwargs)
-    has_failed = status.state in ("dead", "cancelled") or history.finished_at_ms is not None
+    has_failed = status.state in ("dead", "cancelled") or _has_failed_for_good(status, history)
     if has_failed:
         state = TaskResultStatus.FAILED
     else:
@@ -105,6 +105,13 @@ def make_result_from_status(task: Any, id_: str, status: JobStatus, history: Run
         errors=make_task_errors(found),
     )
     return result
+
+
+def _has_failed_for_good(status: JobStatus, history: RunHistory) -> bool:
+    """Whether its last run has failed since it was looked for. The entry of a replayed job is newer than that."""
+    if history.finished_at_ms is None:
+        return False
+    return status.entry_id is None or read_entry_id(status.entry_id)[0] <= history.finished_at_ms
 
 
 def _make_error_of_end(status: JobStatus) -> RunError:
