@@ -180,7 +180,7 @@ def machine(server: RedisServer) -> Iterator[type[IdMachine]]:
         yield IdMachine
 
 
-def test_an_id_has_one_job_and_its_keys_whatever_runs_beside_it(machine: type[IdMachine]) -> None:
+def test_the_job_of_an_id_keeps_its_keys_beside_any_that_were_replayed(machine: type[IdMachine]) -> None:
     checks = (HealthCheck.too_slow, HealthCheck.filter_too_much)
     drive(
         machine,
