@@ -47,9 +47,8 @@ _FIRST_MS = "local first_ms = due_in_ms(call('ZRANGE', delayed, 0, 0, 'WITHSCORE
 _OTHER_LEADS = "if leader then return {0, 0, 0, left_ms, leader, was_cut, math.max(0, -(first_ms or 0))} end"
 _NEXT_MS = "return {1, promoted, buried, next_ms and math.max(0, next_ms) or -1, why}"
 _NOT_YET = "if not first_ms or first_ms > 0 then return answer(0) end"
-_IS_CLOSED = "if is_job then closed = id end  -- a stream that refuses one job refuses all"
 _PROMOTE_ASKS = "local refused = elsewhere or touch(index_keys) or refusal('ZREMRANGEBYRANK', delayed, 1, 0)"
-_PROMOTE_EVENT = "if events_max_len > 0 and ids[i] then write_event(names[i], ids[i]) end"
+_PROMOTE_EVENT = "if events_max_len > 0 and ids[i] then write_waiting_event(names[i], ids[i]) end"
 _PAGE_OF_PENDING = "page = found_ahead == page - 1 and math.min(2 * page, 64) or 1"
 _FOR_HEIR = "return math.max(1, math.min(most, math.floor(1e6 / math.max(1, later))))"
 _ELSEWHERE_NEVER = "is_elsewhere(existing) -> false"
@@ -162,7 +161,7 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
     ("lib/remove_due", "if next(kept) then", "next(kept) -> true"): SLOWER,
     (
         "lib/remove_due",
-        "redis.pcall('DEL', unpack(removed, first, math.min(first + 999, #removed)))",
+        "redis.pcall('DEL', unpack(index_keys, first, math.min(first + 999, #index_keys)))",
         "999 -> 1000",
     ): "a key is deleted twice",
     ("promote", _FIRST_MS, "0 -> 1"): "the first member alone is looked at",
@@ -172,7 +171,6 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
     ("promote", _NOT_YET, "or first_ms > 0 -> "): NOTHING_DUE,
     ("promote", _NOT_YET, "0 -> 1"): NOTHING_DUE,
     ("promote", _PROMOTE_ASKS, "1 -> 2"): ASKS,
-    ("promote", _IS_CLOSED, "is_job -> false"): SLOWER,
     ("promote", _PROMOTE_EVENT, "and ids[i] -> "): "the server refuses an event without an id",
     ("lib/touch", "local why = type(reply) == 'table' and reply.err or ''", "'table' -> ''"): CLUSTER,
     ("lib/touch", _IS_ELSEWHERE, f"{_IS_ELSEWHERE} -> "): CLUSTER,

@@ -79,17 +79,17 @@ def change_of(mutant: Mutant) -> str:
     return mutant.change(sources()[mutant.file])
 
 
+SCRIPTS_ABOUT_IDS = ("add_with_options", "cancel", "move_delayed", "promote", "purge_delayed", "reschedule")
+
 # The tests of a script, as functions of a client --------------------------------------------------------------------
 
 
 @cache
 def checks_of(script: str) -> dict[str, Check]:
     """Left out: tests with marks, unless these are cases, and those that take long."""
-    module = import_module(f"tests.scripts.test_{script}")
-    functions = dict(inspect.getmembers(module, inspect.isfunction))
-    for _, group in inspect.getmembers(module, inspect.isclass):
-        if group.__module__ == module.__name__ and group.__name__.startswith("Test"):
-            functions |= {name: getattr(group(), name) for name in dir(group)}
+    functions = _tests_in(f"test_{script}")
+    if script in SCRIPTS_ABOUT_IDS:
+        functions |= _tests_in("test_jobs_of_one_id")
     checks = {}
     for name, function in functions.items():
         cases = cases_of(function)
@@ -102,6 +102,15 @@ def checks_of(script: str) -> dict[str, Check]:
     own = [one for one in SCENARIOS if one.script == script]
     checks |= {f"keys of {one}": partial(check_keys, one) for one in own}
     return checks | {f"refusals of {one}": _refusals(one) for one in own}
+
+
+def _tests_in(file: str) -> dict[str, Any]:
+    module = import_module(f"tests.scripts.{file}")
+    functions: dict[str, Any] = dict(inspect.getmembers(module, inspect.isfunction))
+    for _, group in inspect.getmembers(module, inspect.isclass):
+        if group.__module__ == module.__name__ and group.__name__.startswith("Test"):
+            functions |= {name: getattr(group(), name) for name in dir(group)}
+    return functions
 
 
 def cases_of(function: Any) -> list[dict[str, Any]]:

@@ -9,6 +9,7 @@ import pytest
 from pychasqui._wire.envelope import encode_envelope
 from pychasqui._wire.member import make_delayed_member
 from tests.scripts.group import HOUR_MS, KEYS, Group, Wanted, index_key, official_unique_key, unique_key
+from tests.scripts.test_keys import monitored
 
 ULID = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
 REPLAYED, ADDED = b"\x01", b"\x02"  # what the job holds that was replayed, and the one that was added since
@@ -42,8 +43,6 @@ def promote_retry(group: Group) -> bytes:
     return group.stream[-1]
 
 
-@pytest.mark.parametrize("job_id", ("job", ULID))
-@pytest.mark.parametrize("window_ms", (0, HOUR_MS))
 class TestDelayed:
     """The job that was added is delayed."""
 
@@ -53,6 +52,8 @@ class TestDelayed:
         assert group.client.pttl(unique_key(job_id)) > (HOUR_MS // 2 if window_ms else 2 * HOUR_MS)
         assert add(group, job_id=job_id) == "d"
 
+    @pytest.mark.parametrize("job_id", ("job", ULID))
+    @pytest.mark.parametrize("window_ms", (0, HOUR_MS))
     def test_a_replayed_job_that_is_retried_leaves_the_keys_of_one_that_was_added(
         self, group: Group, job_id: str, window_ms: int
     ) -> None:
@@ -70,6 +71,8 @@ class TestDelayed:
             set(),
         )
 
+    @pytest.mark.parametrize("job_id", ("job", ULID))
+    @pytest.mark.parametrize("window_ms", (0, HOUR_MS))
     def test_a_job_that_is_added_while_a_replayed_one_waits_for_its_retry_has_the_keys(
         self, group: Group, job_id: str, window_ms: int
     ) -> None:
@@ -163,7 +166,9 @@ def test_a_call_reads_a_bounded_part_of_other_jobs_and_leaves_what_is_beyond_it(
     for number, other in enumerate(large):
         group.client.zadd(KEYS.delayed, {other: 2**53, member(REPLAYED, f"job-{number}"): number + 1})
         group.client.set(index_key(f"job-{number}"), other)
-    assert group.promote().promoted == 4
+    with monitored(group.client) as lines:
+        assert group.promote().promoted == 4
+    assert sum(b'"GETRANGE"' in line for line in lines) == 4 + 3
     assert [group.index(f"job-{number}") for number in range(4)] == large
 
 
@@ -173,5 +178,7 @@ def test_a_call_looks_for_a_bounded_part_of_named_entries_and_leaves_the_keys_be
         group.client.set(unique_key(f"job-{number}"), entry_id)
         group.client.zadd(KEYS.delayed, {member(REPLAYED, f"job-{number}"): number + 1})
     named = group.stream
-    assert group.promote().promoted == 4
+    with monitored(group.client) as lines:
+        assert group.promote().promoted == 4
+    assert sum(b'"XRANGE"' in line for line in lines) == 3
     assert [group.uniqueness_key(f"job-{number}") for number in range(4)] == [entry.decode() for entry in named]
