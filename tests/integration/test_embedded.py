@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 import redis
 
-from pychasqui import Queue, embedded
+from pychasqui import Closed, Queue, embedded
 from pychasqui.embedded import EmbeddedServer, find_bundled_server, find_server, join, parse_folder
 from pychasqui.embedded.supervisor import EmbeddedServerSupervisor, ServerFiles, try_lock
 from pychasqui.errors import InvalidArgument, RedisTrouble, ServerNotFound
@@ -175,6 +175,17 @@ class TestEnd:
         await asyncio.sleep(LINGER_MS / 1000 * 2)
         assert not is_free(folder)
         second.communicate()
+        await eventually(lambda: is_free(folder))
+
+    async def test_a_queue_whose_connections_join_at_once_leaves_with_all_of_them(self, folder) -> None:
+        queue = Queue("emails", redis_url=f"embedded://{folder}")
+        waiting = asyncio.create_task(queue.wait_for_result("none"))  # over a connection of its own
+        await queue.add("send", wait_replicas=0)
+        await eventually(lambda: queue._results is not None and queue._results._listening is not None)
+        await queue.close()
+        with pytest.raises(Closed):
+            await waiting
+        assert is_unlocked(ServerFiles(folder).users_lock)
         await eventually(lambda: is_free(folder))
 
     async def test_the_server_ends_when_its_users_are_killed(self, folder, users) -> None:

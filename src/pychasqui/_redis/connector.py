@@ -148,18 +148,19 @@ class Connector:
         """Returns where to connect. Called before each attempt: an embedded server may have to be started again."""
         if self._location is not None:
             return self._location.node
-        if self._embedded is not None:
-            self._embedded.leave()
         from ..embedded import join
 
         joining = asyncio.create_task(asyncio.to_thread(join, self._url))
         try:
-            self._embedded = await asyncio.shield(joining)
+            joined = await asyncio.shield(joining)
         except asyncio.CancelledError:
             # The thread cannot be stopped; once it has joined, it leaves again.
             joining.add_done_callback(_leave_joined_server)
             raise
-        return parse_endpoint(self._embedded.url, client_name=self._name_at_server)
+        if self._embedded is not None:  # an earlier attempt, or another connection that joined meanwhile
+            self._embedded.leave()
+        self._embedded = joined
+        return parse_endpoint(joined.url, client_name=self._name_at_server)
 
     def _log_unreachable_once(self, error: Exception) -> None:
         """Logs one line for all connections of this connector, when the first of them fails."""
