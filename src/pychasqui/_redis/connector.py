@@ -13,6 +13,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
+from weakref import finalize
 
 from ..errors import InvalidArgument
 from ..metrics import GuardedSinks
@@ -160,6 +161,7 @@ class Connector:
         if self._embedded is not None:  # an earlier attempt, or another connection that joined meanwhile
             self._embedded.leave()
         self._embedded = joined
+        finalize(self, joined.leave).atexit = False  # also of a queue that nobody has closed
         return parse_endpoint(joined.url, client_name=self._name_at_server)
 
     def _log_unreachable_once(self, error: Exception) -> None:
