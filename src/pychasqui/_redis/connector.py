@@ -13,7 +13,6 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
-from weakref import finalize
 
 from ..errors import InvalidArgument
 from ..metrics import GuardedSinks
@@ -42,13 +41,14 @@ log = logging.getLogger("chasqui.connection")
 class Connector:
     """Checks the URL at once; starts or joins an embedded server only when a connection is opened."""
 
+    _embedded: EmbeddedServer | None = None
+
     def __init__(
         self, url: str, *, tls: bool, client_name: str, credential_provider: CredentialProvider | None = None
     ) -> None:
         self._url = url
         self._client_name = client_name
         self._name_at_server = quote(client_name, safe=PRINTABLE)
-        self._embedded: EmbeddedServer | None = None
         self._is_down = False
         self._is_left = False
         self._role_check = RoleCheck()
@@ -161,7 +161,6 @@ class Connector:
         if self._embedded is not None:  # an earlier attempt, or another connection that joined meanwhile
             self._embedded.leave()
         self._embedded = joined
-        finalize(self, joined.leave).atexit = False  # also of a queue that nobody has closed
         return parse_endpoint(joined.url, client_name=self._name_at_server)
 
     def _log_unreachable_once(self, error: Exception) -> None:
@@ -181,6 +180,11 @@ class Connector:
         if self._embedded is not None:
             self._embedded.leave()
             self._embedded = None
+
+    def __del__(self) -> None:
+        """A queue that nobody has closed leaves, too."""
+        if self._embedded is not None:
+            self._embedded.leave()
 
 
 def _make_hashable_key(provider: Any) -> Hashable:
