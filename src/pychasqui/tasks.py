@@ -93,7 +93,7 @@ class TaskSender(Generic[P, R_co]):
     def bind(self, /, *args: P.args, **kwargs: P.kwargs) -> BoundTask[R_co]:
         """Checks the arguments; returns what enqueue() would send, for App.enqueue_all() and for tests."""
         data = self._definition.signature.pack_arguments(args, kwargs)
-        options = self._make_options_with_id_if_unique(args, kwargs) if self._options else self._options
+        options = {**self._make_options_with_id_if_unique(args, kwargs)} if self._options else {}
         return BoundTask(self._definition.name, self._queue_name, data, options, self._definition)
 
     def with_options(self, **options: Unpack[SendOptions]) -> TaskSender[P, R_co]:
@@ -190,7 +190,7 @@ class Task(TaskSender[P, R_co]):
         except DataMismatchError as error:
             raise InvalidArgument(f"task {self.name!r}: {error}") from None
         given = dict(data or {})
-        options = self._make_options_with_id_if_unique((), given) if self._options else self._options
+        options = {**self._make_options_with_id_if_unique((), given)} if self._options else {}
         return BoundTask(self.name, self.queue_name, given, options, self._definition)
 
     def _refuse_unknown_parameters(self, given: Mapping[str, Any]) -> None:
