@@ -93,7 +93,7 @@ class TaskSender(Generic[P, R_co]):
     def bind(self, /, *args: P.args, **kwargs: P.kwargs) -> BoundTask[R_co]:
         """Checks the arguments; returns what enqueue() would send, for App.enqueue_all() and for tests."""
         data = self._definition.signature.pack_arguments(args, kwargs)
-        options = self._make_options_with_id_if_unique(args, kwargs) if self._options else self._options
+        options = {**self._make_options_with_id_if_unique(args, kwargs)} if self._options else {}
         return BoundTask(self._definition.name, self._queue_name, data, options, self._definition)
 
     def with_options(self, **options: Unpack[SendOptions]) -> TaskSender[P, R_co]:
@@ -190,7 +190,7 @@ class Task(TaskSender[P, R_co]):
         except DataMismatchError as error:
             raise InvalidArgument(f"task {self.name!r}: {error}") from None
         given = dict(data or {})
-        options = self._make_options_with_id_if_unique((), given) if self._options else self._options
+        options = {**self._make_options_with_id_if_unique((), given)} if self._options else {}
         return BoundTask(self.name, self.queue_name, given, options, self._definition)
 
     def _refuse_unknown_parameters(self, given: Mapping[str, Any]) -> None:
@@ -246,7 +246,8 @@ async def enqueue_bulks(calls: Iterable[BoundTask[R]], queues: LoopQueues) -> li
         if type(call) is not BoundTask:
             raise InvalidType(f"enqueue_all takes what task.bind(...) returns, not {type(call).__name__}")
         by_queue[call.queue].append(call)
-    bulks = [queues(name).add_bulk([call.as_bulk_entry() for call in own]) for name, own in by_queue.items()]
+    found = {name: queues(name) for name in by_queue}  # before any coroutine is made: options may be refused
+    bulks = [found[name].add_bulk([call.as_bulk_entry() for call in own]) for name, own in by_queue.items()]
     try:
         # hot: there is nearly always one
         added = [await bulks[0]] if len(bulks) == 1 else await asyncio.gather(*bulks)

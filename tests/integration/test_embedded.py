@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import os
 import shutil
 import signal
@@ -11,6 +12,7 @@ import stat
 import subprocess
 import sys
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -18,7 +20,7 @@ from pathlib import Path
 import pytest
 import redis
 
-from pychasqui import Queue, embedded
+from pychasqui import App, Closed, Queue, embedded
 from pychasqui.embedded import EmbeddedServer, find_bundled_server, find_server, join, parse_folder
 from pychasqui.embedded.supervisor import EmbeddedServerSupervisor, ServerFiles, try_lock
 from pychasqui.errors import InvalidArgument, RedisTrouble, ServerNotFound
@@ -176,6 +178,35 @@ class TestEnd:
         assert not is_free(folder)
         second.communicate()
         await eventually(lambda: is_free(folder))
+
+    async def test_a_queue_whose_connections_join_at_once_leaves_with_all_of_them(self, folder) -> None:
+        queue = Queue("emails", redis_url=f"embedded://{folder}")
+        waiting = asyncio.create_task(queue.wait_for_result("none"))  # over a connection of its own
+        await queue.add("send", wait_replicas=0)
+        await eventually(lambda: queue._results is not None and queue._results._listening is not None)
+        await queue.close()
+        with pytest.raises(Closed):
+            await waiting
+        assert is_unlocked(ServerFiles(folder).users_lock)
+        await eventually(lambda: is_free(folder))
+
+    def test_a_loop_for_each_call_leaves_no_user_behind(self, folder) -> None:
+        app = App(f"embedded://{folder}")
+
+        @app.task
+        def send(number: int) -> None: ...
+
+        async def send_and_close() -> None:
+            async with app:
+                await send.enqueue(3)
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ResourceWarning)  # nobody closes the app in the first loops
+            for number in range(3):
+                asyncio.run(send.enqueue(number))
+            asyncio.run(send_and_close())
+            gc.collect()
+        assert is_unlocked(ServerFiles(folder).users_lock)
 
     async def test_the_server_ends_when_its_users_are_killed(self, folder, users) -> None:
         user = users(folder)

@@ -302,6 +302,34 @@ def test_forked_processes_add_beside_their_parent(
     assert sync_queue.counts().waiting == 20 + 2 + added
 
 
+HANGS = """
+import sys
+from pychasqui import App
+from pychasqui._tasks import portal
+portal.CLOSING_S = 0.3
+app = App(sys.argv[1])
+for name in ("a", "b"):
+    app.sync.queue(name).add("x")
+print("added", flush=True)
+sys.stdin.readline()
+"""
+
+
+def test_a_process_that_ends_while_redis_hangs_writes_nothing_to_its_log() -> None:
+    pipe = subprocess.PIPE
+    with RedisServer() as server:
+        command = [sys.executable, "-c", HANGS, server.url]
+        with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as process:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "added\n"
+            server.pause()
+            try:
+                _, said = process.communicate("\n", timeout=50)
+            finally:
+                server.resume()
+    assert (process.returncode, said) == (0, "")
+
+
 AT_EXIT = """
 import atexit, sys
 atexit.register(lambda: queue.add("before the import"))

@@ -123,6 +123,22 @@ class TestSending:
         await eventually(lambda: not proxy.connections)
         await queue.purge("waiting")
 
+    async def test_a_queue_with_wrong_options_leaves_no_bulk_that_was_never_awaited(
+        self, redis_url: str, queue_name: str
+    ) -> None:
+        async with App(redis_url, queues={"narrow": {"max_stream_len": 0}}) as app:
+
+            @app.task(queue=queue_name)
+            def first(number: int) -> None: ...
+
+            @app.task(queue="narrow")
+            def second(number: int) -> None: ...
+
+            with pytest.raises(InvalidArgument, match="max_stream_len is 0"):
+                await app.enqueue_all([first.bind(1), second.bind(2)])
+            gc.collect()
+            assert (await app.queue(queue_name).counts()).waiting == 0
+
     async def test_bulks_keep_the_order_of_the_calls(self, app: App, queue: Queue, queue_name: str) -> None:
         @app.task(queue=queue_name)
         def first(number: int) -> None: ...

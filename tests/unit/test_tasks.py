@@ -55,6 +55,16 @@ class TestCalls:
         assert greet.bind_data({"name": "ada"}) == greet.bind("ada")
         assert repr(greet.bind("ada", times=2)) == "<greet(name='ada', times=2) on 'default'>"
 
+    def test_a_bound_task_whose_options_are_changed_changes_no_other_call(self, app: App) -> None:
+        @app.task
+        def greet(name: str) -> None: ...
+
+        later = greet.with_options(delay=timedelta(hours=1))
+        for sender, options in ((greet, {}), (later, {"delay": timedelta(hours=1)})):
+            sender.bind("ada").options["attempts"] = 5
+            greet.bind_data({"name": "ada"}).options["attempts"] = 5
+            assert sender.bind("ada").options == options
+
     def test_a_name_of_another_queue_leads_to_enqueue(self, app: App) -> None:
         @app.task
         async def greet(name: str) -> None: ...

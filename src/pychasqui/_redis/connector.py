@@ -41,13 +41,14 @@ log = logging.getLogger("chasqui.connection")
 class Connector:
     """Checks the URL at once; starts or joins an embedded server only when a connection is opened."""
 
+    _embedded: EmbeddedServer | None = None
+
     def __init__(
         self, url: str, *, tls: bool, client_name: str, credential_provider: CredentialProvider | None = None
     ) -> None:
         self._url = url
         self._client_name = client_name
         self._name_at_server = quote(client_name, safe=PRINTABLE)
-        self._embedded: EmbeddedServer | None = None
         self._is_down = False
         self._is_left = False
         self._role_check = RoleCheck()
@@ -148,18 +149,19 @@ class Connector:
         """Returns where to connect. Called before each attempt: an embedded server may have to be started again."""
         if self._location is not None:
             return self._location.node
-        if self._embedded is not None:
-            self._embedded.leave()
         from ..embedded import join
 
         joining = asyncio.create_task(asyncio.to_thread(join, self._url))
         try:
-            self._embedded = await asyncio.shield(joining)
+            joined = await asyncio.shield(joining)
         except asyncio.CancelledError:
             # The thread cannot be stopped; once it has joined, it leaves again.
             joining.add_done_callback(_leave_joined_server)
             raise
-        return parse_endpoint(self._embedded.url, client_name=self._name_at_server)
+        if self._embedded is not None:  # an earlier attempt, or another connection that joined meanwhile
+            self._embedded.leave()
+        self._embedded = joined
+        return parse_endpoint(joined.url, client_name=self._name_at_server)
 
     def _log_unreachable_once(self, error: Exception) -> None:
         """Logs one line for all connections of this connector, when the first of them fails."""
@@ -178,6 +180,11 @@ class Connector:
         if self._embedded is not None:
             self._embedded.leave()
             self._embedded = None
+
+    def __del__(self) -> None:
+        """A queue that nobody has closed leaves, too."""
+        if self._embedded is not None:
+            self._embedded.leave()
 
 
 def _make_hashable_key(provider: Any) -> Hashable:

@@ -281,6 +281,7 @@ class Portal:
         loop.run_one_turn()  # also a stop of the loop that a signal has left behind
         with suppress(TimeoutError):
             loop.run_until_complete(asyncio.wait_for(_close_holders(holders), CLOSING_S))
+        loop.cancel_tasks_that_are_left()
         loop.close()
         self._ended.clear()  # of callers that have left
         self._free_groups.clear()

@@ -7,7 +7,7 @@ import os
 import selectors
 import socket
 import sys
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator, Iterable
 from contextlib import suppress
 from contextvars import Context
 from threading import get_ident
@@ -15,6 +15,7 @@ from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
 MAX_SKIPS = 3
+CANCELLING_S = 1.0  # for the tasks that are left when the loop ends
 LAST_KNOWN_PYTHON = (
     3,
     13,
@@ -159,6 +160,15 @@ class PortalLoop(asyncio.SelectorEventLoop):
             self._thread_id = None
             asyncio._set_running_loop(None)
 
+    def cancel_tasks_that_are_left(self) -> None:
+        """Ends them, as asyncio.run() does: asyncio logs each task that is freed while it waits."""
+        left = asyncio.all_tasks(self)
+        for task in left:
+            task.cancel()
+        if left:
+            with suppress(TimeoutError):
+                self.run_until_complete(asyncio.wait_for(_gather_results(left), CANCELLING_S))
+
     def close(self) -> None:
         if not self.is_closed() and not self.is_running():
             self.remove_reader(self._signals)
@@ -188,6 +198,10 @@ class PortalLoop(asyncio.SelectorEventLoop):
     def __del__(self) -> None:
         if not self._is_left:
             super().__del__()
+
+
+async def _gather_results(tasks: Iterable[asyncio.Task[Any]]) -> None:
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def _is_known_asyncio(loop: PortalLoop) -> bool:
