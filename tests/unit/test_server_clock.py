@@ -71,7 +71,7 @@ async def test_the_last_answer_stands_in_for_a_server_that_is_away(monkeypatch: 
     assert server.asked == 2
 
 
-async def test_the_clock_of_this_machine_stands_in_for_a_server_that_refuses_to_tell_its_time() -> None:
+async def test_the_clock_of_this_machine_stands_in_for_a_server_that_refuses_to_say() -> None:
     server = FakeServer(ReplyError("NOPERM no permissions to run the 'time' command"))
     clock = server.clock()
     for _ in range(3):
