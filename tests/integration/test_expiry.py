@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from pychasqui import Job, JobExpired, JobFailed, Queue, QueueEvents, Worker
 from pychasqui._wire.envelope import decode_envelope, read_expiry_ms, read_timeout_s_or_zero
+from pychasqui._worker import server_clock
 from pychasqui.errors import InvalidArgument, InvalidType
 from pychasqui.metrics import InMemorySink
+from tests.support.proxy import Proxy
 from tests.support.streams import Stream
 from tests.support.waiting import eventually
 
@@ -55,6 +59,21 @@ async def test_a_job_that_is_started_in_time_runs(
     async with make_worker((lambda job: job.data) if is_plain else handle, store_results=True):
         jobs = [await queue.add("report", number, expires_in=LATER) for number in range(5)]
         assert await queue.wait_for_results([job.id for job in jobs]) == list(range(5))
+
+
+async def test_a_job_is_not_judged_by_a_wrong_clock_of_its_worker_while_the_server_is_away(
+    queue: Queue, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def handle(job: Job) -> str:
+        return "done"
+
+    monkeypatch.setattr(server_clock, "ASK_AGAIN_S", 0.01)
+    monkeypatch.setattr(server_clock, "time", SimpleNamespace(time=lambda: time.time() + 2 * LATER.total_seconds()))
+    async with Proxy(redis_url) as proxy, Worker(queue.name, handle, redis_url=proxy.url, store_results=True):
+        cut = proxy.cut_before_request(b"$4\r\nTIME\r\n")
+        job = await queue.add("report", expires_in=LATER)
+        assert await job.wait_for_result() == "done"
+        assert cut.done.is_set()
 
 
 async def test_a_job_expires_while_it_waits_inside_a_busy_worker(

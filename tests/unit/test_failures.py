@@ -12,13 +12,13 @@ from pychasqui._core.delivery import Delivery
 from pychasqui._core.retry_options import BackoffSpec, RetryOverride, RetryPolicy
 from pychasqui._core.run_timeouts import RunTimeouts
 from pychasqui._redis.failed_jobs import Buried, Rescheduled
-from pychasqui._wire.envelope import decode_envelope, encode_extras, read_extra, read_snoozes
+from pychasqui._wire.envelope import PUT_BACKS, decode_envelope, encode_extras, read_extra, read_snoozes
 from pychasqui._wire.member import split_member
 from pychasqui._wire.msgpack import encode_data
 from pychasqui._worker.failure_log import LINES_A_SECOND, MAX_KINDS, FailureLog
 from pychasqui._worker.failures import MAX_UNKNOWN_KINDS, FailureHandler, make_next_run_member
 from pychasqui._worker.job_stops import JobStops
-from pychasqui.errors import RetryLater, Snooze, UnrecoverableError
+from pychasqui.errors import RetryLater, Snooze, UnknownTask, UnrecoverableError
 
 POLICY = RetryPolicy(initial_ms=100, max_ms=30_000, multiplier=2.0, jitter_ms=0)
 
@@ -99,6 +99,16 @@ class TestSnooze:
             snoozed.extras = envelope.extras
         assert (read_snoozes(snoozed.extras), read_extra(snoozed.extras, "s")) == (2, 5)
         assert [delay for _, delay, _ in bench.outcomes.retries] == [500, 500]
+
+    def test_jobs_of_unknown_names_are_counted_apart_and_from_the_start_once_their_task_has_run(
+        self, bench: FailuresBench
+    ) -> None:
+        counts, one = list[tuple[int, int]](), job()
+        for error in (Snooze(1), UnknownTask(1, ""), UnknownTask(1, ""), Snooze(1), UnknownTask(1, "")):
+            bench.handler.reschedule_or_bury_after_error(one, error)
+            one.extras = decode_envelope(split_member(bench.outcomes.retries[-1][2])[1]).extras
+            counts.append((read_snoozes(one.extras), read_snoozes(one.extras, PUT_BACKS)))
+        assert counts == [(1, 0), (1, 1), (1, 2), (2, 0), (2, 1)]
 
     def test_the_dead_letter_of_a_job_that_was_put_back_too_often_begins_from_the_start(
         self, bench: FailuresBench

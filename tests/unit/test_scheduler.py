@@ -19,6 +19,7 @@ from pychasqui._wire.msgpack import encode_data
 from pychasqui._wire.repeatable import encode_spec
 from pychasqui._wire.retry_override import encode_retry
 from pychasqui._worker import scheduler as module
+from pychasqui._worker.living_workers import LivingWorkers
 from pychasqui._worker.scheduler import (
     BYTES_A_CALL,
     GATHER_S,
@@ -208,6 +209,7 @@ class FakeRepeats:
         self.aside: list[tuple[DueSpec, str]] = []
         self.refusal: str | None = ""
         self.moves = True
+        self.releases = 0
         self.meanwhile: Callable[[], None] = lambda: None
 
     async def take_lease_and_list_due(self, holder: str, lease_ms: int, batch: int) -> DueRepeatables:
@@ -218,20 +220,25 @@ class FakeRepeats:
         self.meanwhile()
         return [self.moves] * len(fires)
 
+    async def release_scheduler_lease(self, holder: str) -> None:
+        self.releases += 1
+
     async def try_to_bury_repeatable(self, due: DueSpec, detail: str, now_ms: int) -> str | None:
         self.aside.append((due, detail))
         return self.refusal
 
 
-def scheduler_of(repeats: FakeRepeats, *, tick_s: float) -> SchedulerService:
-    return SchedulerService(cast(RepeatablesBroker, repeats), "me", on_death=ignore_death, tick_s=tick_s)
+def scheduler_of(repeats: FakeRepeats, *, tick_s: float, living: LivingWorkers | None = None) -> SchedulerService:
+    broker = cast(RepeatablesBroker, repeats)
+    return SchedulerService(broker, "me", on_death=ignore_death, living_workers=living, tick_s=tick_s)
 
 
 class SchedulerBench:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.clock = FakeClock().install(monkeypatch)
         self.repeats = FakeRepeats()
-        self.scheduler = scheduler_of(self.repeats, tick_s=1.5)
+        self.living = LivingWorkers()
+        self.scheduler = scheduler_of(self.repeats, tick_s=1.5, living=self.living)
 
     async def tick(self, next_due_ms: int = -1, *specs: DueSpec, leads: bool = True) -> float:
         other = None if leads else OtherLeader("other", was_cut=False, overdue_ms=0)
@@ -276,6 +283,28 @@ class TestTick:
         ((broken, detail),) = bench.repeats.aside
         assert (broken.spec, "'k'" in detail) == (b"\xc1", True)
         assert [record.levelno for record in caplog.records] == [logging.ERROR]
+
+    async def test_a_repeatable_whose_zone_this_machine_does_not_know_is_left_to_another_leader(
+        self, bench: SchedulerBench, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        known = encode_spec(spec(pattern=RepeatPattern.cron("0 9 * * *", "Europe/Berlin")))
+        unknown = due(raw=known.replace(b"Europe/Berlin", b"Europe/Atlant"))
+        bench.living.set_living_workers(2)
+        assert await bench.tick(100, unknown, due()) == module.GIVE_WAY_S
+        assert (bench.repeats.releases, bench.repeats.aside, bench.looks_at) == (1, [], NEVER)
+        assert [len(call) for call in bench.repeats.fired] == [1]
+        assert "lets another worker lead" in caplog.text
+        await bench.tick(-1, unknown._replace(score=NOW - 5))  # another has fired it, and ended
+        assert (bench.repeats.releases, bench.repeats.aside) == (2, [])
+        await bench.tick(-1, unknown._replace(score=NOW - 5))  # no worker could
+        assert (bench.repeats.releases, len(bench.repeats.aside)) == (2, 1)
+
+    async def test_a_repeatable_whose_zone_the_only_worker_does_not_know_is_set_aside(
+        self, bench: SchedulerBench
+    ) -> None:
+        known = encode_spec(spec(pattern=RepeatPattern.cron("0 9 * * *", "Europe/Berlin")))
+        await bench.tick(-1, due(raw=known.replace(b"Europe/Berlin", b"Europe/Atlant")))
+        assert (bench.repeats.releases, len(bench.repeats.aside)) == (0, 1)
 
     async def test_a_repeatable_that_the_dead_letters_refuse_is_logged_and_the_others_go_on(
         self, bench: SchedulerBench, caplog: pytest.LogCaptureFixture

@@ -24,6 +24,10 @@ _RULES_ONLY_FROM = 4_102_444_800  # 2100-01-01
 _A_YEAR_AND_MORE = 400 * 86_400
 
 
+class UnknownZone(InvalidArgument):
+    """The zone database of this machine does not have the name. That of another may: it is newer, or there at all."""
+
+
 class Zone:
     """The rules of one zone: its wall clock shows UTC + utc_offset_s()."""
 
@@ -95,12 +99,14 @@ def find_zone(name: str | None) -> Zone:
         raise _make_unknown_zone_error(trimmed)
     try:
         return Zone(ZoneInfo(trimmed))
-    except (OSError, ValueError, LookupError) as error:  # which one depends on why the file cannot be read
+    except LookupError as error:
+        raise _make_unknown_zone_error(trimmed, UnknownZone) from error
+    except (OSError, ValueError) as error:  # which one depends on why the file cannot be read
         raise _make_unknown_zone_error(trimmed) from error
 
 
-def _make_unknown_zone_error(name: str) -> InvalidArgument:
-    return InvalidArgument(
+def _make_unknown_zone_error(name: str, kind: type[InvalidArgument] = InvalidArgument) -> InvalidArgument:
+    return kind(
         f"tz {name[:100]!r} must be an IANA name (Europe/Berlin), an offset (+02:00) or UTC; if every name is refused, "
         "this machine has no zone database: install tzdata"
     )

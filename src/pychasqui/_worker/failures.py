@@ -156,8 +156,13 @@ def make_next_run_member(job: Delivery) -> bytes:
 
 
 def make_snoozed_member(job: Delivery, snoozes: int, counter: str = SNOOZES) -> bytes:
-    """The member of the delayed set for a job that was put back: it has as many attempts left as before."""
+    """The member of the delayed set for a job that was put back: it has as many attempts left as before.
+
+    Once its task has run, workers that do not know its name count from the start: each deployment may have some.
+    """
     attempt, extras = min(job.attempt, MAX_U32), set_or_remove_extra(job.extras, counter, snoozes)
+    if counter != PUT_BACKS:
+        extras = set_or_remove_extra(extras, PUT_BACKS, None)
     return make_delayed_member(
         job.name, encode_envelope(job.id, job.payload, job.created_at_ms, attempt, job.retry, extras)
     )

@@ -16,6 +16,7 @@ from .._core import ids as _ids
 from .._core.fire_plan import GRACE_MS, MAX_FIRES, plan_fires
 from .._core.guarded_log import GuardedLogger
 from .._core.limits import SCHEDULER_LEASE_MS
+from .._core.zones import UnknownZone
 from .._redis.repeatables import MAX_SPEC_BYTES, DueRepeatables, DueSpec, FireDecision, RepeatablesBroker
 from .._wire.envelope import encode_envelope, encode_extras
 from .._wire.repeatable import decode_spec
@@ -35,6 +36,8 @@ JOBS_A_CALL = 500
 BYTES_A_CALL = 2 * 1024 * 1024
 NOTHING_FIRED_PAUSE_S = 0.1  # how long to wait after a look at which nothing that is due could be fired
 MAX_DECIDING_S = 0.005  # after this the event loop turns before the next decision: one may take milliseconds
+GIVE_WAY_S = 10.0  # how long a process that does not know the zone of a repeatable lets others lead
+MAX_GIVEN_WAY = 1000
 GATHER_S = 0.05  # after this a call is sent with what it has: what is decided must not wait for slow decisions
 
 
@@ -64,6 +67,8 @@ class SchedulerService(LeaderService):
         self._batch = batch
         self._lease_ms = lease_ms
         self._grace_ms = max(GRACE_MS, int(3000 * tick_s))
+        self._given_way: dict[str, int] = {}  # key and score of repeatables whose zone this machine does not know
+        self._gives_way = False
         self.missed = 0  # how often a repeatable was found that had not been fired in time
 
     async def _release_leader_lease(self) -> None:
@@ -73,7 +78,7 @@ class SchedulerService(LeaderService):
         return await self._repeats.subscribe_to_due(self.handle_due_hint)
 
     async def _do_due_if_leader_and_choose_pause_s(self, *, gets_no_messages: bool) -> float:
-        self._next_due = float("inf")
+        self._next_due, self._gives_way = float("inf"), False
         asked_at = clock.monotonic()
         due = await self._repeats.take_lease_and_list_due(self._holder, self._lease_ms, self._batch)
         self._update_leader(due.other)
@@ -90,6 +95,8 @@ class SchedulerService(LeaderService):
                 has_moved = has_moved or any(moved)
                 self._record_added_jobs(fires, moved)
                 soonest = min([soonest, *(one.next_ms for one in fires if one.next_ms is not None)])
+        if self._gives_way:
+            return await self._give_way_to_other_leader()
         if due.next_due_ms >= 0:
             soonest = min(soonest, due.now_ms + due.next_due_ms)
         # A message may have announced a sooner one meanwhile.
@@ -105,7 +112,24 @@ class SchedulerService(LeaderService):
             try:
                 yield from _plan_fires_of_spec(one, due.now_ms, self._grace_ms, self._count_missed_fire)
             except DecodeError as error:
-                yield (one, f"repeatable {one.key[:200]!r}: {error}"[:500])
+                detail = f"repeatable {one.key[:200]!r}: {error}"[:500]
+                if not isinstance(error.__cause__, UnknownZone) or not self._should_give_way(one, detail):
+                    yield (one, detail)
+
+    def _should_give_way(self, due: DueSpec, detail: str) -> bool:
+        """Whether another worker may know the zone of this repeatable: it is not asked twice about the same window."""
+        if self._living_workers.living < 2 or self._given_way.get(due.key) == due.score:
+            return False
+        if len(self._given_way) >= MAX_GIVEN_WAY:
+            self._given_way.clear()
+        self._given_way[due.key], self._gives_way = due.score, True
+        log.error("this machine cannot fire a repeatable, and lets another worker lead: %.300r", detail)
+        return True
+
+    async def _give_way_to_other_leader(self) -> float:
+        self._next_due, self._leads = float("inf"), False
+        await self._release_leader_lease()
+        return GIVE_WAY_S
 
     def _record_added_jobs(self, fires: list[FireDecision], were_fired: list[bool]) -> None:
         for one, was_fired in zip(fires, were_fired, strict=True):

@@ -7,7 +7,7 @@ import time
 
 from .._core.clock import lease_clock
 from .._redis.broker import Broker
-from ..errors import RedisTrouble
+from ..errors import RedisTrouble, ReplyError
 
 ASK_EVERY_S = 10.0
 ASK_AGAIN_S = 1.0
@@ -23,10 +23,13 @@ class ServerClock:
         self._asking = asyncio.Lock()
 
     async def estimate_now_ms(self) -> float:
-        """The server's time; this machine's as long as the server has never answered."""
+        """The server's time; this machine's if the server refuses to say.
+
+        Waits for a server that has never answered: by a wrong clock of this machine, jobs would count as expired.
+        """
         if lease_clock() >= self._ask_at:
             async with self._asking:
-                if lease_clock() >= self._ask_at:
+                while lease_clock() >= self._ask_at:
                     await self._measure_clock_offset()
         return time.time() * 1000 if self._offset_ms is None else self._offset_ms + lease_clock() * 1000
 
@@ -34,8 +37,11 @@ class ServerClock:
         asked_at = lease_clock()
         try:
             server_ms = await self._broker.read_server_time_ms()
-        except RedisTrouble:
-            self._ask_at = lease_clock() + ASK_AGAIN_S
+        except RedisTrouble as error:
+            if self._offset_ms is None and not isinstance(error, ReplyError):
+                await asyncio.sleep(ASK_AGAIN_S)
+            else:
+                self._ask_at = lease_clock() + ASK_AGAIN_S
             return
         now = lease_clock()
         self._offset_ms = server_ms - (asked_at + now) * 500

@@ -33,7 +33,7 @@ from .inline_run import InlineRun
 from .recorded_queue import RecordedQueue
 from .recorder import JobRecorder, RecordedJob
 
-MAX_RUNS = 10_000  # of one call of run() or advance(): a job that enqueues itself must not run for ever
+MAX_RUNS = 10_000  # and fires, of one call of run() or advance(): a job that enqueues itself must not run for ever
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,10 @@ class InlineJobs:
             error = await self._run_job_and_return_error(dispatcher, job)
             if error is not None and not issubclass(type(error), (RetryLater, Snooze)):
                 errors.append(error)
-        raise RuntimeError(f"{MAX_RUNS} jobs have run, and more are due: does a task enqueue itself?")
+        raise RuntimeError(
+            f"{MAX_RUNS} times a job has run or a schedule has fired, and more are due: does a task enqueue itself? If "
+            "not, advance() by shorter spans"
+        )
 
     async def _fire_next_schedule_if_due(self, schedules: list[Schedule], until_ms: int) -> bool:
         """Adds the job of the schedule that fires next, if one does up to this time."""

@@ -96,7 +96,7 @@ class RecordedJob:
         elif failure.is_unknown_task:
             self.put_backs += 1
         else:
-            self.snoozes += 1
+            self.snoozes, self.put_backs = self.snoozes + 1, 0
 
     def note_scheduled_time(self, scheduled_at_ms: int) -> None:
         """A schedule has fired it, for this time."""
