@@ -177,7 +177,7 @@ def test_the_consumers_of_dead_programs_are_found() -> None:
     assert all(one.remedy for one in found if one.level != "ok")
 
 
-async def test_delayed_jobs_and_repeatables_that_nobody_moves_are_found(
+async def test_delayed_jobs_and_repeatables_that_are_not_moved_are_found(
     chasqui: Finished, queue: Queue, redis_url: str, server: RedisServer
 ) -> None:
     await queue.add("later", delay_ms=60_000)

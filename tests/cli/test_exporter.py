@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import signal
+import socket
 import subprocess
 import sys
 import urllib.error
@@ -97,6 +98,17 @@ def test_a_redis_that_is_away_is_reported_without_the_password(start: Chasqui):
     _, err = process.communicate(timeout=20)
     assert process.returncode == 0
     assert "hunter2" not in err
+
+
+def test_a_signal_ends_an_exporter_that_still_looks_for_redis(start: Chasqui):
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        process = start(
+            "exporter", "mail", "--port", "0", "--redis-url", f"redis://127.0.0.1:{silent.getsockname()[1]}"
+        )
+        with silent.accept()[0]:
+            process.terminate()
+            process.communicate(timeout=20)
+    assert process.returncode == 0
 
 
 def test_a_wrong_password_ends_with_4_and_one_line(chasqui: Finished, server: RedisServer):

@@ -199,7 +199,19 @@ def test_an_empty_table_has_its_titles_in_a_pipe_and_a_message(capsys: pytest.Ca
     assert (out, err) == ("queue\twaiting\tat\n", "no queues\nno queues\n")
 
 
-def test_a_frame_replaces_the_one_before(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_terminal_that_cannot_redraw_gets_one_frame_below_the_other(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TERM", "dumb")
+    output = Output(is_json=False, is_terminal=True, has_color=False)
+    for number in (1, 2):
+        with output.redraw_frame():
+            output.print_text(f"frame {number}")
+    assert capsys.readouterr().out == "frame 1\nframe 2\n"
+
+
+def test_a_frame_replaces_the_one_before(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("TERM", "xterm")
     output = Output(is_json=False, is_terminal=True, has_color=False)
     for number in (1, 2):
         with output.redraw_frame():
@@ -207,7 +219,10 @@ def test_a_frame_replaces_the_one_before(capsys: pytest.CaptureFixture[str]) -> 
     assert capsys.readouterr().out == "\x1b[2J\x1b[Hframe 1\x1b[K\n\x1b[J\x1b[Hframe 2\x1b[K\n\x1b[J"
 
 
-def test_a_frame_that_fails_keeps_back_nothing_that_follows(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_frame_that_fails_keeps_back_nothing_that_follows(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TERM", "xterm")
     output = Output(is_json=False, is_terminal=True, has_color=False)
     with suppress(ZeroDivisionError), output.redraw_frame():
         output.print_text("half")

@@ -51,16 +51,18 @@ def app(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("number", (signal.SIGTERM, signal.SIGINT))
+@pytest.mark.parametrize(
+    ("number", "shown"), ((signal.SIGTERM, "SIGTERM"), (signal.SIGINT, "SIGINT"), (signal.SIGHUP, "SIGTERM"))
+)
 async def test_a_signal_lets_the_running_job_finish_and_ends_with_0(
-    app: Path, start: Chasqui, redis_url: str, queue_name: str, server: RedisServer, number: signal.Signals
+    app: Path, start: Chasqui, redis_url: str, queue_name: str, server: RedisServer, number: signal.Signals, shown: str
 ):
     process = start("worker", "app:worker", APP_REDIS_URL=redis_url, APP_QUEUE=queue_name)
     async with Queue(queue_name, redis_url=redis_url) as queue:
         await queue.add("wait")
         await eventually((app / "started").exists, timeout=20)
         process.send_signal(number)
-        line = await _read_until(process, number.name)
+        line = await _read_until(process, shown)
         assert process.poll() is None, line
         (app / "may-finish").touch()
         await eventually(lambda: process.poll() is not None, timeout=20)

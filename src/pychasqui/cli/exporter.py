@@ -70,11 +70,18 @@ async def _serve_until_signal(queues: list[Queue], host: str, port: int) -> None
         for queue in queues:
             await stack.enter_async_context(queue)
         exporter = await stack.enter_async_context(QueueExporter(queues, metrics_host=host, metrics_port=port))
-        await _warn_if_unreachable_or_raise(queues[0])
         serving = asyncio.create_task(exporter.run(handle_signals=True))
-        await asyncio.sleep(0)  # signals are caught before the banner says that it runs
-        print_to_stderr(make_banner(queues, f"http://{host}:{exporter.metrics_port}"))
-        await serving
+        looking = asyncio.create_task(_warn_if_unreachable_or_raise(queues[0]))
+        try:
+            await asyncio.wait([serving, looking], return_when=asyncio.FIRST_COMPLETED)
+            if not serving.done():  # no signal has come
+                looking.result()
+                print_to_stderr(make_banner(queues, f"http://{host}:{exporter.metrics_port}"))
+            await serving
+        finally:
+            serving.cancel()
+            looking.cancel()
+            await asyncio.gather(serving, looking, return_exceptions=True)
 
 
 async def _warn_if_unreachable_or_raise(queue: Queue) -> None:

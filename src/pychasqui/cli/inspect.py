@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from .each_queue import read_each_queue
 from .options import CommandContext, add_common_options, group_option, queue_argument, queues_argument
 from .ps import choose_given_or_all_queue_names
 from .tables import Column
@@ -50,16 +51,17 @@ def inspect_queues(context: CommandContext, queue_names: tuple[str, ...], group:
 
 async def _print_facts(context: CommandContext, names: Sequence[str], group: str) -> None:
     async with context.make_queues() as queues:
-        names = await choose_given_or_all_queue_names(context, queues, names)
-        facts = await asyncio.gather(*(queues.official_facts(name, group=group) for name in names))
+        chosen = await choose_given_or_all_queue_names(context, queues, names)
+        facts = await read_each_queue(
+            context, chosen, lambda name: queues.official_facts(name, group=group), are_named=bool(names)
+        )
     if context.output.is_json:
-        records = [_facts_to_record(name, one) for name, one in zip(names, facts, strict=True)]
-        context.output.print_json_list("queues", records)
+        context.output.print_json_list("queues", [_facts_to_record(name, one) for name, one in facts.items()])
         return
-    if not names:
+    if not chosen:
         context.output.print_message_to_stderr("there are no queues")
-    for place, (name, one) in enumerate(zip(names, facts, strict=True)):
-        context.output.print_text(f"{chr(10) if place else ''}{name}" if len(names) > 1 else name)
+    for place, (name, one) in enumerate(facts.items()):
+        context.output.print_text(f"{chr(10) if place else ''}{name}")
         context.output.print_table("facts", COLUMNS, _make_rows(one))
 
 

@@ -14,10 +14,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, TextIO
-
-if TYPE_CHECKING:
-    from _typeshed import WriteableBuffer
+from typing import Any, TextIO
 
 
 @contextmanager
@@ -55,7 +52,7 @@ def open_interruptible(source: TextIO) -> TextIO:
 
 
 class InterruptibleFile(io.FileIO):
-    def readinto(self, buffer: WriteableBuffer, /) -> int:
+    def readinto(self, buffer: Any, /) -> int:
         """Reads what is there, once there is something; returns 0 at the end."""
         while True:
             wait_until_readable(self.fileno())

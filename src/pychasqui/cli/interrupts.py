@@ -8,29 +8,29 @@ killed with its jobs.
 
 from __future__ import annotations
 
-import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from os import _exit, getpid
 from types import FrameType
 
 
 def end_at_sigterm_as_process_1() -> None:
     """Has SIGTERM end process 1 of a container, as it ends any other process that does not handle it."""
-    if os.getpid() == 1 and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+    if getpid() == 1 and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
         with suppress(ValueError):  # not in the main thread, which alone gets signals
             signal.signal(signal.SIGTERM, _end_process)
 
 
 def _end_process(number: int, _: FrameType | None) -> None:
-    os._exit(128 + number)
+    _exit(128 + number)
 
 
 def let_ctrl_c_kill_process() -> None:
     """Has Ctrl-C end the process without a word. A process that ignores Ctrl-C, as behind nohup, still does."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         with suppress(ValueError):
-            signal.signal(signal.SIGINT, _end_process if os.getpid() == 1 else signal.SIG_DFL)
+            signal.signal(signal.SIGINT, _end_process if getpid() == 1 else signal.SIG_DFL)
 
 
 def raise_at_ctrl_c() -> None:

@@ -12,6 +12,7 @@ import click
 
 from ..errors import printable
 from .confirm import confirm_or_end_command, dry_run_option, yes_option
+from .each_queue import read_each_queue
 from .exits import CommandFailure, ExitCode
 from .options import CommandContext, add_common_options
 from .ps import choose_given_or_all_queue_names
@@ -114,9 +115,11 @@ async def _find_job_and_act(
 ) -> None:
     async with AsyncExitStack() as stack:
         names = [queue_name] if queue_name is not None else await _find_queue_names_unless_too_many(context)
-        queues = [await stack.enter_async_context(context.make_queue(name)) for name in names]
-        statuses = await asyncio.gather(*(queue.status(job_id) for queue in queues))
-        found = [pair for pair in zip(queues, statuses, strict=True) if pair[1].state != "unknown"]
+        queues = {name: await stack.enter_async_context(context.make_queue(name)) for name in names}
+        statuses = await read_each_queue(
+            context, names, lambda name: queues[name].status(job_id), are_named=queue_name is not None
+        )
+        found = [(queues[name], status) for name, status in statuses.items() if status.state != "unknown"]
         if not found and queue_name is None:
             raise CommandFailure(
                 f"no queue of this server knows job {printable(job_id)!r}: --queue says more", ExitCode.NOT_FOUND
@@ -125,7 +128,7 @@ async def _find_job_and_act(
             others = ", ".join(queue.name for queue, _ in found)
             text = f"several queues have a job of that id: choose one by --queue: {others}"
             raise CommandFailure(text, ExitCode.USAGE)
-        await act(*(found[0] if found else (queues[0], statuses[0])))
+        await act(*(found[0] if found else (queues[names[0]], statuses[names[0]])))
 
 
 async def _find_queue_names_unless_too_many(context: CommandContext) -> list[str]:

@@ -129,8 +129,8 @@ class Output:
 
     @contextmanager
     def redraw_frame(self) -> Iterator[None]:
-        """What is written inside replaces what the last frame has shown, if this is a terminal."""
-        if not self.is_terminal:
+        """What is written inside replaces what the last frame has shown, if this is a terminal that can redraw."""
+        if not self.is_terminal or os.environ.get("TERM") == "dumb":
             yield
             return
         written = self._frame = []

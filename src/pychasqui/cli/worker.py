@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import signal
 import sys
 import threading
 import time
@@ -153,7 +154,8 @@ def worker(**given: Any) -> int:
     when they die, replaces them one after the other on SIGHUP, and holds their leases.
 
     SIGINT (Ctrl-C) or SIGTERM: workers read no more jobs, finish those that run, and end with exit code 0. A second
-    signal makes them stop at once; jobs that they leave unfinished are not lost.
+    signal makes them stop at once; jobs that they leave unfinished are not lost. Without a supervisor SIGHUP is the
+    same.
     """
     with ctrl_c_kills_process():
         import asyncio  # here and below, so that --help does not wait for the import
@@ -178,10 +180,21 @@ def worker(**given: Any) -> int:
     set_up_logging_unless_done(
         options.log_format
     )  # after the import: a module that has set up logging itself is heeded
+    if link is None:
+        _heed_sighup_as_sigterm_unless_handled()
     with asyncio.Runner(loop_factory=loop.factory) as runner:
         runner.run(_run_workers_in_loop(found, options, loop, link, metrics_port))
     threading.Thread(target=_warn_of_threads_that_keep_process, daemon=True).start()
     return ExitCode.OK
+
+
+def _heed_sighup_as_sigterm_unless_handled() -> None:
+    """Without a supervisor a worker is not replaced: it drains, and what has started it may start another one.
+
+    A terminal that is closed sends the signal as well. It stays ignored behind nohup.
+    """
+    if sys.platform != "win32" and signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:
+        signal.signal(signal.SIGHUP, lambda _number, _frame: signal.raise_signal(signal.SIGTERM))
 
 
 def _warn_of_threads_that_keep_process() -> None:

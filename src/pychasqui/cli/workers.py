@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from .each_queue import read_each_queue
 from .options import CommandContext, add_common_options, queues_argument
 from .ps import choose_given_or_all_queue_names
 from .tables import Column
@@ -44,9 +44,9 @@ def workers(context: CommandContext, queue_names: tuple[str, ...]) -> None:
 
 async def _print_workers(context: CommandContext, names: Sequence[str]) -> None:
     async with context.make_queues() as queues:
-        names = await choose_given_or_all_queue_names(context, queues, names)
-        found = await asyncio.gather(*(queues.workers(name) for name in names))
-    records = [_worker_to_record(name, one) for name, some in zip(names, found, strict=True) for one in some]
+        chosen = await choose_given_or_all_queue_names(context, queues, names)
+        found = await read_each_queue(context, chosen, queues.workers, are_named=bool(names))
+    records = [_worker_to_record(name, one) for name, some in found.items() for one in some]
     context.output.print_table("workers", COLUMNS, records, empty="no worker lives")
 
 
