@@ -34,11 +34,21 @@ class LoopQueues:
             raise WrongLoop(f"queue {name!r} needs a running event loop; without one use app.sync") from None
         own = self._by_loop.get(loop)
         if own is None:
+            self._forget_loops_that_ended_without_close()
             own = self._by_loop[loop] = {}
         queue = own.get(name)
         if queue is None or queue.is_closed:
             queue = own[name] = self._make_queue(name)
         return queue
+
+    def _forget_loops_that_ended_without_close(self) -> None:
+        """A queue refers to its loop, so that these would stay for ever, each with its connection, in a program that
+        calls asyncio.run() again and again; so do the async views of Flask.
+        """
+        for reference in self._by_loop.keyrefs():  # a copy: other threads add theirs meanwhile
+            loop = reference()
+            if loop is not None and loop.is_closed():
+                self._by_loop.pop(loop, None)
 
     @property
     def is_open(self) -> bool:
