@@ -149,11 +149,12 @@ def test_each_worker_of_a_process_serves_its_own_pages(monkeypatch: pytest.Monke
 
 
 def test_an_enqueue_in_an_event_loop_names_what_to_await() -> None:
-    async def enqueue() -> None:
-        tasks.add.enqueue(1)
+    async def enqueue(task: Any) -> None:
+        task.enqueue(1)
 
-    with pytest.raises(WrongLoop, match=r"await add.aenqueue\(\.\.\.\)"):
-        asyncio.run(enqueue())
+    for task in (tasks.add, tasks.add.using(backend="committed", queue_name="committed")):
+        with pytest.raises(WrongLoop, match=r"await add.aenqueue\(\.\.\.\)"):
+            asyncio.run(enqueue(task))
 
 
 def test_the_enqueued_signal_is_sent_once_the_job_is_added() -> None:

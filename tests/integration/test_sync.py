@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import inspect
 import os
 import subprocess
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
+import redis
 
 from pychasqui import (
     App,
@@ -33,6 +35,7 @@ from pychasqui._tasks.portal import Portal, portal
 from pychasqui._tasks.portal_loop import LAST_KNOWN_PYTHON, PortalLoop
 from pychasqui.sync import SyncDeadLetters, SyncRepeatables
 from tests.support.server import RedisServer
+from tests.support.waiting import eventually
 
 T = TypeVar("T")
 
@@ -57,6 +60,23 @@ def public_coroutines(kind: type) -> set[str]:
         for name, value in inspect.getmembers(kind, inspect.iscoroutinefunction)
         if not name.startswith("_") and name != "close"
     }
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+def test_the_connections_of_loops_that_ended_without_close_are_not_kept(
+    app: App, redis_url: str, queue_name: str
+) -> None:
+    @app.task(queue=queue_name)
+    async def work(number: int) -> None: ...
+
+    with redis.Redis.from_url(redis_url) as client:
+        before = len(client.client_list())
+        for number in range(20):  # as the async views of Flask do, and plain tasks that call asyncio.run()
+            asyncio.run(work.enqueue(number))
+        gc.collect()
+        asyncio.run(eventually(lambda: len(client.client_list()) <= before + 2))
+    app.sync.queue(queue_name).obliterate()
+    gc.collect()  # here, where the warning of the last one is passed over
 
 
 def test_a_closed_queue_is_forgotten_unless_another_thread_uses_it(redis_url: str, queue_name: str) -> None:

@@ -205,11 +205,20 @@ def test_a_field_whose_value_would_not_arrive_is_refused_with_the_remedy() -> No
             definition.convert_result({"n": "ada"})
 
 
-def test_a_field_that_is_written_under_one_of_the_names_it_is_read_by_arrives() -> None:
-    def save(both: Both, named: NamedTwice) -> None: ...
+class Renamed(pydantic.BaseModel):  # type: ignore[name-defined,misc]
+    name: str = pydantic.Field("you", serialization_alias="n")
 
-    given = Both(n="ada", o="bo"), NamedTwice(n="cy")  # type: ignore[call-arg]
-    assert trip(save, *given).kwargs == {"both": given[0], "named": given[1]}
+    @pydantic.model_validator(mode="before")  # type: ignore[untyped-decorator]
+    @classmethod
+    def rename(cls, data: Any) -> Any:
+        return {"name": data.get("n", data.get("name"))} if isinstance(data, dict) else data
+
+
+def test_a_field_that_is_written_under_one_of_the_names_it_is_read_by_arrives() -> None:
+    def save(both: Both, named: NamedTwice, renamed: Renamed) -> None: ...
+
+    given = Both(n="ada", o="bo"), NamedTwice(n="cy"), Renamed(name="di")  # type: ignore[call-arg]
+    assert list(trip(save, *given).kwargs.values()) == list(given)
 
 
 def test_pydantic_is_not_imported_unless_it_is_there_already() -> None:

@@ -287,6 +287,17 @@ class TestInline:
             with pytest.raises(RuntimeError, match="does a task enqueue itself"):
                 await jobs.run()
 
+    async def test_a_week_with_a_schedule_of_every_minute_passes(self) -> None:
+        own = App()
+
+        @own.every(timedelta(minutes=1))
+        @own.task
+        async def beat() -> None: ...
+
+        with inline(own) as jobs:
+            await jobs.advance(timedelta(days=8))
+            assert len(jobs.of(beat)) in (8 * 24 * 60, 8 * 24 * 60 + 1)
+
     async def test_the_app_is_as_before_afterwards(self) -> None:
         with inline(app):
             assert isinstance(app.queue("x"), RecordedQueue)

@@ -264,7 +264,10 @@ def _wrap_in_middleware(middleware: Middleware, run_task: RunTask) -> RunTask:
             return result
         drop_awaitable(result)  # the job has not run, and must not count as done
         name = getattr(middleware, "__name__", "of this app")
-        raise TypeError(f"the middleware {name} returned what it did not await: `return await call()` runs the job")
+        raise TypeError(
+            f"the middleware {name} returned what it did not await: `return await call()` runs the job. "
+            "If that is what it does, the task returned a coroutine without awaiting it"
+        )
 
     return run_through
 

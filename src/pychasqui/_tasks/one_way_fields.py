@@ -15,7 +15,7 @@ def describe_one_way_field_if_any(kind: type) -> str:
     """A sentence about the first such field of a model or dataclass of pydantic, with the remedy; "" if all arrive."""
     is_dataclass = dataclasses.is_dataclass(kind)  # msgspec writes its fields under their own names
     fields = getattr(kind, "__pydantic_fields__" if is_dataclass else "model_fields", None)
-    if not isinstance(fields, Mapping) or _has_serializer_of_its_own(kind):
+    if not isinstance(fields, Mapping) or _may_convert_names_itself(kind):
         return ""
     config: Mapping[str, Any] = getattr(kind, "__pydantic_config__" if is_dataclass else "model_config", None) or {}
     for name, field in fields.items():
@@ -31,9 +31,11 @@ def describe_one_way_field_if_any(kind: type) -> str:
     return ""
 
 
-def _has_serializer_of_its_own(kind: type) -> bool:
+def _may_convert_names_itself(kind: type) -> bool:
+    """Whether a serializer or a validator of the whole class may write or read other names than those of its fields."""
     decorators = getattr(kind, "__pydantic_decorators__", None)
-    return bool(getattr(decorators, "model_serializers", None))
+    validators = getattr(decorators, "model_validators", {}).values()
+    return bool(getattr(decorators, "model_serializers", None)) or any(one.info.mode != "after" for one in validators)
 
 
 def _list_names_that_are_read(name: str, alias: Any, config: Mapping[str, Any]) -> list[str]:

@@ -121,6 +121,7 @@ class JobRecorder:
     def __init__(self) -> None:
         self.now_ms = time.time_ns() // 1_000_000
         self.jobs: list[RecordedJob] = []
+        self._waiting: dict[int, RecordedJob] = {}  # by id(), in their order; with those that ended since the last look
 
     def record(self, queue: str, name: str, encoded: EncodedJob, options: dict[str, Any]) -> str:
         """Returns what the script of a server would answer: NEW, DUPLICATE or REPLACED."""
@@ -131,7 +132,10 @@ class JobRecorder:
         if there is not None:
             if only == "keep" or not there.can_be_replaced:
                 return DUPLICATE
-            due_ms = due_ms if only == "postpone" else there.due_ms
+            due_ms = there.due_ms if only == "replace" else due_ms
+            # In place, here and below: another thread may add a job meanwhile.
+            del self.jobs[next(index for index, job in enumerate(self.jobs) if job is there)]
+            del self._waiting[id(there)]
         unique_until_ms = (self.now_ms + window_ms if window_ms else None) if only else 0
         job = RecordedJob(
             encoded.id,
@@ -146,11 +150,9 @@ class JobRecorder:
             timeout_s=read_timeout_s_or_zero(envelope.extras),
             expires_ms=self.now_ms + expires_ms if (expires_ms := encoded.options.expires_ms) else None,
         )
-        if there is None:
-            self.jobs.append(job)
-            return NEW
-        self.jobs = [job if one is there else one for one in self.jobs]
-        return REPLACED
+        self.jobs.append(job)
+        self._waiting[id(job)] = job
+        return NEW if there is None else REPLACED
 
     def find(self, queue: str, job_id: str) -> RecordedJob | None:
         """The last job of this id."""
@@ -158,7 +160,12 @@ class JobRecorder:
 
     def next_due(self, until_ms: int) -> RecordedJob | None:
         """The job that is due next, of those that are due at this time; the order of adding decides between two."""
-        due = [job for job in self.jobs if job.state == "waiting" and job.due_ms <= until_ms]
+        due: list[RecordedJob] = []
+        for job in list(self._waiting.values()):
+            if job.state != "waiting":
+                del self._waiting[id(job)]
+            elif job.due_ms <= until_ms:
+                due.append(job)
         return min(due, key=lambda job: job.due_ms, default=None)
 
     def advance_to(self, now_ms: int) -> None:

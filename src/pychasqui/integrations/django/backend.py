@@ -22,6 +22,7 @@ from django.utils import timezone
 from ..._core import ids
 from ..._core.cached_property import cached_property
 from ..._core.options import JobOptions
+from ..._tasks.portal import refuse_in_loop
 from ..._tasks.send_options import make_add_options
 from ...app import App
 from ...errors import InvalidArgument, InvalidType
@@ -105,6 +106,7 @@ class ChasquiBackend(BaseTaskBackend):
         if self.chasqui_options.on_commit is None:
             send()
         else:
+            refuse_in_loop(f"{task.name}.enqueue", f"await {task.name}.aenqueue(...)")
             self.chasqui_options.make_encoder(task.queue_name).encode(task.module_path, data, job_id, options)
             transaction.on_commit(send, using=self.chasqui_options.on_commit)
         return result
