@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from pychasqui import App, Queue, RepeatPattern, RetryLater, Snooze, UnrecoverableError
+from pychasqui import App, Queue, RepeatPattern, RetryLater, Snooze, UnrecoverableError, current_job
 from tests.support.waiting import eventually
 
 sentry_sdk = pytest.importorskip("sentry_sdk")
@@ -171,6 +172,29 @@ async def test_a_scheduled_job_checks_in_by_its_own_schedule(app: App, events: l
     assert begin["monitor_slug"] == "shop-clean_up"
     expected = {"schedule": {"type": "crontab", "value": "0 3 * * *"}, "timezone": "Europe/Berlin"}
     assert begin["monitor_config"] == expected
+
+
+async def test_a_scheduled_job_that_is_cancelled_and_raises_checks_in_as_ok(
+    app: App, events: list[Any], queue_name: str
+) -> None:
+    @app.cron("0 4 * * *")
+    @app.task(queue=queue_name, attempts=1)
+    def obey() -> None:
+        job = current_job()
+        assert job is not None
+        while not job.is_cancelled:
+            time.sleep(0.002)
+        raise RuntimeError("asked to stop")
+
+    async with app, app.worker():
+        queue: Queue = app.queue(queue_name)
+        await queue.repeatables.upsert("obey", repeat=RepeatPattern.every(50), limit=1)
+        await eventually(lambda: len(of_kind(events, "check_in")) == 1)
+        (job,) = (await queue.jobs("active")).jobs
+        assert await queue.cancel(job.id or "") == "stopping"
+        await eventually(lambda: len(of_kind(events, "check_in")) == 2)
+    assert [one["status"] for one in of_kind(events, "check_in")] == ["in_progress", "ok"]
+    assert of_kind(events, "error") == []
 
 
 @pytest.mark.parametrize(

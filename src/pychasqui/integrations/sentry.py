@@ -81,19 +81,19 @@ class SentryReporter:
     async def _run_and_report(
         self, job: Job, run_task: Call, definition: TaskDefinition, check_in: CheckIn | None
     ) -> Any:
-        if check_in is not None:
-            check_in.send("in_progress")
+        _send_if_scheduled(check_in, "in_progress")
         try:
             result = await run_task()
         except BaseException as raised:
-            error = find_timeout_error(job, raised) or raised
-            # A cancelled job is no error, and a worker that closes leaves its job to another.
-            if not issubclass(type(error), (asyncio.CancelledError, GeneratorExit)):
+            timeout_error = find_timeout_error(job, raised)
+            error = timeout_error or raised
+            if timeout_error is None and job.is_cancelled:  # which is no error, whatever its run raises about it
+                _send_if_scheduled(check_in, "ok")
+            elif not issubclass(type(error), (asyncio.CancelledError, GeneratorExit)):
                 with _errors_are_logged():
                     self._report_failure(job, error, definition, check_in)
-            raise
-        if check_in is not None:
-            check_in.send("ok")
+            raise  # else its worker closes, and leaves the job to another
+        _send_if_scheduled(check_in, "ok")
         return result
 
     def _report_failure(
@@ -149,6 +149,11 @@ class CheckIn:
         duration = None if status == "in_progress" else monotonic() - self._began_at
         with _errors_are_logged():
             capture_checkin(self._slug, self._id, status, duration, self._config)
+
+
+def _send_if_scheduled(check_in: CheckIn | None, status: str) -> None:
+    if check_in is not None:
+        check_in.send(status)
 
 
 @contextmanager
