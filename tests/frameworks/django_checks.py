@@ -351,11 +351,15 @@ def test_a_task_that_is_stopped_has_failed_with_the_reason() -> None:
 
 
 @pytest.mark.usefixtures("worker")
-def test_a_running_task_is_running() -> None:
-    path = FOLDER / "go"
-    result = tasks.wait_for.enqueue(str(path))
+@pytest.mark.parametrize(("lines", "attempts"), ((0, 1), (1500, 0)), ids=("usual", "its start is no longer in its log"))
+def test_a_running_task_is_running(lines: int, attempts: int) -> None:
+    path = FOLDER / f"go {lines}"
+    result = tasks.wait_for.enqueue(str(path), lines=lines)
+    with SyncQueue("default") as queue:
+        while lines and queue.get_job_logs(result.id.partition(":")[2], limit=1) != [str(lines - 1)]:
+            time.sleep(0.02)
     wait_until_finished(result, "RUNNING")
-    assert (result.attempts, result.finished_at) == (1, None)
+    assert (result.attempts, result.finished_at) == (attempts, None)
     path.touch()
     assert wait_until_finished(result).return_value != "MainThread"
 

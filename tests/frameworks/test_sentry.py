@@ -174,7 +174,7 @@ async def test_a_scheduled_job_checks_in_by_its_own_schedule(app: App, events: l
     assert begin["monitor_config"] == expected
 
 
-async def test_a_scheduled_job_that_is_cancelled_checks_in_as_ok_whatever_it_raises(
+async def test_a_scheduled_job_that_is_cancelled_and_raises_checks_in_as_ok(
     app: App, events: list[Any], queue_name: str
 ) -> None:
     @app.cron("0 4 * * *")

@@ -127,7 +127,9 @@ def die(path: str) -> None:
 
 
 @task
-def wait_for(path: str) -> str:
+def wait_for(path: str, lines: int = 0) -> str:
+    for number in range(lines):
+        current_job().log(str(number))
     while not Path(path).exists():
         threading.Event().wait(0.01)
     return threading.current_thread().name

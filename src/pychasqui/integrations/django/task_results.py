@@ -89,7 +89,9 @@ def make_result_from_status(task: Any, id_: str, status: JobStatus, history: Run
     if has_failed:
         state = TaskResultStatus.FAILED
     else:
-        is_running = status.state == "running" and history.is_running
+        # Of a long log the first lines are gone; then its event says that it has begun.
+        has_begun = history.is_running or (not history.task and status.since_ms is not None)
+        is_running = status.state == "running" and has_begun
         state = TaskResultStatus.RUNNING if is_running else TaskResultStatus.READY
     found = list(history.errors)
     if has_failed and (not found or history.is_running):
