@@ -53,3 +53,30 @@ def test_an_unknown_add_knows_its_jobs_over_a_copy() -> None:
         assert isinstance(again, errors.AddUnknown)
         assert again.job_ids == ["a", "b"]
         assert str(again) == "no answer"
+
+
+class RetryInAnHour(errors.RetryLater):
+    def __init__(self) -> None:
+        super().__init__(3600)
+
+
+@in_one_test(
+    "error",
+    (
+        errors.JobFailed("j1", reason="retries_exhausted", error_type="ValueError", error="bad", attempts=3),
+        errors.JobExpired("j2", reason="expired", error_type="", error="", attempts=0),
+        errors.RetryLater(60),
+        errors.RetryLater(60, "the limit is reached"),
+        RetryInAnHour(),
+        errors.Snooze(5, limit=7),
+        errors.UnknownTask(1, "no task here"),
+        errors.UnrecoverableError("no use"),
+        errors.ReplyError("NOPERM this user has no permissions"),
+        errors.ConnectionLost("gone"),
+    ),
+)
+def test_an_error_is_the_same_over_a_copy_and_a_pickle(error: Exception) -> None:
+    for again in (copy.copy(error), copy.deepcopy(error), pickle.loads(pickle.dumps(error))):
+        assert type(again) is type(error)
+        assert str(again) == str(error)
+        assert vars(again) == vars(error)
