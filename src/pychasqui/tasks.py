@@ -246,7 +246,11 @@ async def enqueue_bulks(calls: Iterable[BoundTask[R]], queues: LoopQueues) -> li
         if type(call) is not BoundTask:
             raise InvalidType(f"enqueue_all takes what task.bind(...) returns, not {type(call).__name__}")
         by_queue[call.queue].append(call)
-    bulks = [queues(name).add_bulk([call.as_bulk_entry() for call in own]) for name, own in by_queue.items()]
+    targets = [queues(name) for name in by_queue]  # before the first coroutine: a queue may have a wrong option
+    bulks = [
+        queue.add_bulk([call.as_bulk_entry() for call in own])
+        for queue, own in zip(targets, by_queue.values(), strict=True)
+    ]
     try:
         # hot: there is nearly always one
         added = [await bulks[0]] if len(bulks) == 1 else await asyncio.gather(*bulks)

@@ -31,11 +31,17 @@ class LoopQueues:
             raise WrongLoop(f"queue {name!r} needs a running event loop; without one use app.sync") from None
         own = self._by_loop.get(loop)
         if own is None:
+            self._forget_closed_loops()
             own = self._by_loop[loop] = {}
         queue = own.get(name)
         if queue is None or queue.is_closed:
             queue = own[name] = self._make_queue(name)
         return queue
+
+    def _forget_closed_loops(self) -> None:
+        """A program may call asyncio.run() for each job. Queues keep their loop alive, and so do not go with it."""
+        for loop in [loop for loop in self._by_loop if loop.is_closed()]:
+            del self._by_loop[loop]
 
     @property
     def is_open(self) -> bool:
@@ -56,9 +62,19 @@ class LoopQueues:
             self._replacement = before
 
     async def close(self) -> None:
-        """Closes the queues of the running loop. Others stay open; one that is asked for later is made again."""
-        for queue in self._by_loop.pop(asyncio.get_running_loop(), {}).values():
-            await queue.close()
+        """Closes the queues of the running loop. Others stay open; one that is asked for later is made again.
+
+        Every call waits for that. A caller that is cancelled does not end it.
+        """
+        loop = asyncio.get_running_loop()
+        own = self._by_loop.get(loop, {})
+        closing = {asyncio.ensure_future(queue.close()) for queue in own.values()}
+        if closing:
+            await asyncio.wait(closing)
+        if all(queue.is_closed for queue in own.values()):  # else one was made meanwhile
+            self._by_loop.pop(loop, None)
+        for ended in closing:
+            ended.result()
 
 
 def run_coroutine_that_never_waits(coroutine: Coroutine[Any, Any, T]) -> T:
