@@ -11,6 +11,8 @@ from typing import Any, Self
 
 from ._core.checks import check_bool
 from ._worker.signals import caught_signals
+from ._worker.task_ends import wait_despite_cancellation
+from ._worker.task_loops import has_ended_or_lost_its_loop, refuse_other_loop
 from .errors import Closed
 from .worker import Worker
 
@@ -42,7 +44,7 @@ class Crew:
 
     @property
     def is_running(self) -> bool:
-        return self._main is not None and not self._main.done()
+        return self._main is not None and not has_ended_or_lost_its_loop(self._main)
 
     async def run(self, *, handle_signals: bool = False) -> None:
         """Runs jobs until close(); see Worker.run(). If one worker ends by an error, the others end, too."""
@@ -61,8 +63,11 @@ class Crew:
 
         A task that closes its own crew does not wait for the end. A lifespan that has not yielded yet is cancelled.
         """
-        self._stop_wanted.set()
-        task, main = asyncio.current_task(), self._main
+        task, main = asyncio.current_task(), self._main if self.is_running else None
+        if main is not None:
+            refuse_other_loop(main, "this crew")
+        if main is not None or self._main is None:
+            self._stop_wanted.set()
         if main is None or task is main or any(worker._is_own_task(task) for worker in self._workers):
             return
         if self._is_preparing:
@@ -95,8 +100,9 @@ class Crew:
                 raise Closed("this crew is closed; app.worker() makes another")
             self._started = asyncio.get_running_loop().create_future()
             self._main = asyncio.create_task(self._run_until_stopped(handle_signals), name="chasqui crew")
-        elif self._main.done():
+        elif not self.is_running:
             raise Closed("this crew has ended; app.worker() makes another")
+        refuse_other_loop(self._main, "this crew")
         return self._main
 
     @asynccontextmanager
@@ -133,9 +139,11 @@ class Crew:
             stop.cancel()
             for worker in self._workers:
                 worker.shutdown()
-            ended = await asyncio.gather(*runs, return_exceptions=True)
-            await starts
-        for error in ended:
+            was_cancelled = await wait_despite_cancellation({starts, *runs})  # jobs need the lifespan to their end
+            errors = [asyncio.CancelledError() if run.cancelled() else run.exception() for run in runs]
+        if was_cancelled:
+            raise asyncio.CancelledError
+        for error in errors:
             if error is not None:
                 raise error
 

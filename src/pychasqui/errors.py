@@ -42,10 +42,13 @@ raises those: code written for it keeps its except clauses.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
+from typing import Any
 
 from ._core.printable import printable as printable  # for programs that show an error
+
+_ErrorParts = tuple[Callable[..., BaseException], tuple[type[BaseException], tuple[Any, ...]], dict[str, Any]]
 
 
 class _HasOwnArguments:
@@ -123,6 +126,9 @@ class JobFailed(_HasOwnArguments, ChasquiError):
         self.error_type = error_type  # "" if an official worker ran it
         self.error = error
         self.attempts = attempts
+
+    def __reduce__(self) -> _ErrorParts:
+        return _take_apart(self)
 
 
 class JobExpired(JobFailed):
@@ -239,6 +245,9 @@ class RetryLater(_HasOwnArguments, Exception):
         super().__init__(message or f"to be run again in {seconds:g} s")
         self.delay_ms = round(seconds * 1000)
 
+    def __reduce__(self) -> _ErrorParts:
+        return _take_apart(self)
+
 
 class Snooze(_HasOwnArguments, Exception):
     """Raised by a handler: run the job again after `delay`, without using up an attempt.
@@ -255,6 +264,9 @@ class Snooze(_HasOwnArguments, Exception):
         super().__init__(message or f"to be run again in {seconds:g} s, without using up an attempt")
         self.delay_ms = round(seconds * 1000)
         self.limit = limit
+
+    def __reduce__(self) -> _ErrorParts:
+        return _take_apart(self)
 
 
 UNKNOWN_TASK_LIMIT = 120  # with up to 30 s in between: about an hour for a deploy
@@ -274,3 +286,17 @@ def _check_delay_s(delay: float | timedelta) -> float:
     if not 0 <= seconds <= LONGEST_DELAY_S:  # also false for nan
         raise InvalidArgument(f"delay is {seconds} s, must be from 0 to {LONGEST_DELAY_S} (100 years)"[:300])
     return seconds
+
+
+def _take_apart(error: BaseException) -> _ErrorParts:
+    """For copies and pickles of an error whose constructor does not take its `args`.
+
+    A process pool breaks, with all its calls, by an error that cannot be unpickled.
+    """
+    return _put_together, (type(error), error.args), error.__dict__
+
+
+def _put_together(kind: type[BaseException], args: tuple[Any, ...]) -> BaseException:
+    error = kind.__new__(kind, *args)
+    error.args = args
+    return error

@@ -25,6 +25,7 @@ from ._redis.keys import Keys
 from ._wire.event import QueueEvent, read_event
 from ._wire.lenient import read_entry_id
 from ._worker.outage import Outage
+from ._worker.task_loops import has_ended_or_lost_its_loop, refuse_other_loop
 from .errors import Closed, InvalidArgument, InvalidType, RedisTrouble
 from .settings import find_setting
 
@@ -117,6 +118,10 @@ class QueueEvents:
         return self.queue_name
 
     @property
+    def _label(self) -> str:
+        return f"QueueEvents of queue {self.queue_name!r}"
+
+    @property
     def last_event_id(self) -> str:
         """After which event it reads on: the last one that was read, or where it begins; "$" until that is found."""
         return self._after
@@ -145,19 +150,20 @@ class QueueEvents:
         return self
 
     async def __anext__(self) -> QueueEvent:
-        while not self._inbox:
-            if self._is_closed:
-                raise StopAsyncIteration
+        while not self._is_closed:
+            if self._inbox:
+                return self._inbox.popleft()
             # The read outlives a caller that is cancelled: the server answers it anyway, and the next caller awaits it.
-            if self._reading is None or self._reading.done():
+            if self._reading is None or has_ended_or_lost_its_loop(self._reading):
                 self._reading = asyncio.ensure_future(self._read_into_inbox_or_pause())
             reading = self._reading
+            refuse_other_loop(reading, self._label)
             await asyncio.wait({reading})
             if self._reading is reading:
                 self._reading = None
             if not reading.cancelled():
                 reading.result()
-        return self._inbox.popleft()
+        raise StopAsyncIteration
 
     def take_ready(self) -> list[QueueEvent]:
         """Takes the events that were read together with the last one, without waiting."""
@@ -167,16 +173,17 @@ class QueueEvents:
 
     async def close(self) -> None:
         """Ends the iteration and closes the connection. Safe to call twice."""
-        self._is_closed = True
-        if self._reading is not None:
+        if self._reading is not None and not has_ended_or_lost_its_loop(self._reading):
+            refuse_other_loop(self._reading, self._label)
             self._reading.cancel()
+        self._is_closed = True
         await self._broker.close()
         if self._connector is not None:
             self._connector.leave_embedded_server_and_stop_logging()
 
     async def __aenter__(self) -> Self:
         if self._is_closed:
-            raise Closed(f"the events of queue {self.queue_name!r} are closed; make a new QueueEvents")
+            raise Closed(f"{self._label} is closed; make a new one")
         try:
             await self.start()
         except BaseException:

@@ -105,6 +105,11 @@ class Job(msgspec.Struct, eq=False):
         """The official package's other name for `attempt`."""
         return self.attempt
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickles and deep copies have all of the job except its worker and its queue, which belong to this process."""
+        own = {"_reporter": None, "_queue": None}
+        return type(self), tuple(own.get(name, getattr(self, name)) for name in self.__struct_fields__)
+
     def __repr__(self) -> str:
         return f"Job(id={self.id!r}, name={self.name!r}, data={self.data!r}, attempt={self.attempt})"
 

@@ -247,10 +247,13 @@ class Queue(OfficialNames, CancelAndReschedule, PauseAndPurge):
 
     async def wait_for_results(self, job_ids: Iterable[str], *, timeout: float = 30.0) -> list[Any]:  # noqa: ASYNC109
         """Waits for the results of many jobs, in the order of the ids. Raises the first error of one of them."""
-        ids = checks.check_job_ids(job_ids)
-        from .results import gather_or_raise_first
-
-        return await gather_or_raise_first([self.wait_for_result(job_id, timeout=timeout) for job_id in ids])
+        waits = [self.wait_for_result(job_id, timeout=timeout) for job_id in checks.check_job_ids(job_ids)]
+        tasks = [asyncio.ensure_future(wait) for wait in waits]
+        try:
+            return list(await asyncio.gather(*tasks))
+        finally:
+            for task in tasks:
+                task.cancel()
 
     async def _remember_jobs_before_replay(self, job_ids: Iterable[str]) -> None:
         from .results import ReplayedJobs

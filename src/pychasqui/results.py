@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from itertools import islice
 from time import monotonic
@@ -92,8 +92,7 @@ class Results:
         self._ended: OrderedDict[str, QueueEvent] = OrderedDict()
         self._last_failures: OrderedDict[str, QueueEvent] = OrderedDict()  # the last failure of jobs that failed lately
         self._begun: asyncio.Task[None] | None = None
-        self._listening: asyncio.Task[None] | None = None
-        self._polling: asyncio.Task[None] | None = None
+        self._listening: list[asyncio.Task[None]] = []  # one that follows the events, one that polls
         self._doubted: dict[str, float] = {}  # jobs whose official worker may be about to store a result, since when
         self._lookups_due: dict[str, None] = {}  # jobs whose results are to be fetched, in this order
         self._asking: asyncio.Task[None] | None = None
@@ -114,9 +113,7 @@ class Results:
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(job_id, []).append(future)
         try:
-            if self._begun is None or self._begun.cancelled() or (self._listening and self._listening.cancelled()):
-                self._begun = asyncio.ensure_future(self._begin_listening())
-            await asyncio.wait({self._begun, future}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({self._begin_unless_listening(), future}, return_when=asyncio.FIRST_COMPLETED)
             # Only now: a job that ends between a lookup and the subscription would be missed.
             self._request_lookup([job_id])
             return await future
@@ -144,19 +141,27 @@ class Results:
             for future in futures:
                 if not future.done():
                     future.set_exception(Closed("the queue was closed during a wait for a result"))
-        for task in (self._begun, self._listening, self._polling, self._asking):
+        for task in (self._begun, *self._listening, self._asking):
             if task is not None:
                 task.cancel()
                 await asyncio.wait({task})
         await self._events.close()
 
+    def _begin_unless_listening(self) -> asyncio.Task[None]:
+        """Begins again after a program has cancelled all tasks of its loop, these among them."""
+        begun, tasks = self._begun, self._listening
+        if begun is None or begun.cancelled() or any(task.cancelled() for task in tasks):
+            for task in tasks:
+                task.cancel()
+            self._listening = []
+            begun = self._begun = asyncio.ensure_future(self._begin_listening())
+        return begun
+
     async def _begin_listening(self) -> None:
         """Reads which jobs have ended lately, and subscribes to the events from there on."""
-        if self._polling is not None:  # a program may cancel all tasks of its loop, and go on
-            self._polling.cancel()
         is_past_known = await self._try_to_read_past_events()
-        self._listening = asyncio.ensure_future(self._follow_events(is_past_known=is_past_known))
-        self._polling = asyncio.ensure_future(self._poll_results())
+        both = (self._follow_events(is_past_known=is_past_known), self._poll_results())
+        self._listening = [asyncio.ensure_future(one) for one in both]
 
     async def _try_to_read_past_events(self) -> bool:
         """Returns False if another try may succeed; what is refused for good is left to _follow_events()."""
@@ -339,13 +344,3 @@ def make_not_stored_error(job_id: str, why: str) -> ResultNotStored:
 def decode_results(raw_results: Iterable[bytes | None]) -> list[Any]:
     """Decodes each result; None where there is none, as in the official package."""
     return [None if raw is None else decode_data(raw) for raw in raw_results]
-
-
-async def gather_or_raise_first(waits: Iterable[Coroutine[Any, Any, Any]]) -> list[Any]:
-    """Awaits all in order; the first error is raised at once and cancels the others."""
-    tasks = [asyncio.ensure_future(wait) for wait in waits]
-    try:
-        return list(await asyncio.gather(*tasks))
-    finally:
-        for task in tasks:
-            task.cancel()

@@ -8,7 +8,9 @@ import signal
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from typing import Any
 
+import anyio
 import pytest
 
 from pychasqui import App, Crew, InvalidArgument, Worker
@@ -136,6 +138,41 @@ async def test_a_task_that_closes_its_own_crew_ends_first(redis_url: str, queue_
         await asyncio.wait_for(crew.run(), 10)
         counts = await app.queue(queue_name).counts()
     assert (steps, counts.waiting, counts.active) == (["begun", "ended"], 0, 0)
+
+
+@pytest.mark.parametrize("make_group", (asyncio.TaskGroup, anyio.create_task_group))
+async def test_a_lifespan_whose_group_fails_ends_behind_the_jobs_that_run(
+    redis_url: str, queue_name: str, make_group: Callable[[], Any]
+) -> None:
+    app, seen, has_begun = App(redis_url), list[str](), asyncio.Event()
+
+    @app.lifespan
+    async def lifespan() -> AsyncIterator[None]:
+        async def fail_once_a_job_runs() -> None:
+            await has_begun.wait()
+            raise ValueError("the pool is gone")
+
+        try:
+            async with make_group() as group:
+                if isinstance(group, asyncio.TaskGroup):
+                    group.create_task(fail_once_a_job_runs())
+                else:
+                    group.start_soon(fail_once_a_job_runs)
+                yield
+        finally:
+            seen.append("lifespan ends")
+
+    @app.task(queue=queue_name)
+    async def send() -> None:
+        has_begun.set()
+        await asyncio.sleep(0.1)
+        seen.append("job ends")
+
+    async with app:
+        await send.enqueue()
+        with pytest.raises(ExceptionGroup, match="unhandled errors"):
+            await asyncio.wait_for(app.worker().run(), 20)
+    assert seen == ["job ends", "lifespan ends"]
 
 
 class BrokenWorker(Worker):

@@ -467,6 +467,22 @@ class TestSubscribers:
         with pytest.raises(Closed):
             await events.__aenter__()
 
+    async def test_a_callback_that_closes_its_subscriber_is_not_called_again(
+        self, redis_url: str, queue_name: str, witness: Any
+    ) -> None:
+        for number in range(3):
+            await witness.xadd(f"{{chasqui:{queue_name}}}:events", {"e": "active", "id": str(number)})
+        events = QueueEvents(queue_name, redis_url=redis_url, last_event_id="0")
+        called: list[str | None] = []
+
+        async def close(event: QueueEvent) -> None:
+            called.append(event.job_id)
+            await events.close()
+
+        events.on("active", close)
+        await asyncio.wait_for(events.run(), 20)
+        assert called == ["0"]
+
     async def test_a_subscriber_that_stops_waiting_for_an_event_misses_none(
         self, redis_url: str, queue_name: str, written: Log
     ) -> None:

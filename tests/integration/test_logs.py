@@ -46,6 +46,24 @@ async def test_a_handler_s_lines_and_the_worker_s_name_the_job(
     assert not any("job_id" in line for line in lines if line not in about)
 
 
+async def test_a_line_about_many_dead_jobs_names_none_of_them(
+    redis_url: str, queue_name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.handler.addFilter(logs.JobFilter())
+
+    async def handle(job: Job) -> None:
+        raise ValueError("no")
+
+    worker = Worker(queue_name, handle, redis_url=redis_url, max_attempts=1)
+    async with Queue(queue_name, redis_url=redis_url) as queue, worker:
+        await queue.add_bulk([{"name": "mail"}] * 20)
+        line = await eventually(
+            lambda: next((record for record in caplog.records if " more dead jobs" in record.getMessage()), None)
+        )
+        await queue.dlq.purge()
+    assert not hasattr(line, "job_id")
+
+
 async def test_no_context_is_set_without_a_filter(
     redis_url: str, queue_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 import logging
+import pickle
 import weakref
 from collections import Counter
 from collections.abc import Callable
@@ -159,3 +161,24 @@ async def test_a_job_in_a_reference_cycle_is_freed(
         gc.collect()
         assert [thing() for thing in things] == [None, None]
     assert await queue.dlq.purge() == 1
+
+
+async def test_a_job_is_pickled_and_copied_with_its_fields_and_without_worker_and_queue(
+    queue: Queue, make_worker: Callable[..., Worker], stream: Stream
+) -> None:
+    jobs: list[Job] = []
+
+    async def handle(job: Job) -> None:
+        copies = (pickle.loads(pickle.dumps(job)), copy.deepcopy(job))  # as a process pool and dataclasses.asdict() do
+        jobs.extend((job, *copies))
+
+    added = await queue.add("resize", {"path": "a.png"}, job_id="one")
+    async with make_worker(handle):
+        await eventually(lambda: jobs)
+    for job in (*jobs[1:], pickle.loads(pickle.dumps(added)), copy.deepcopy(added)):
+        assert [getattr(job, field) for field in PUBLIC] == [getattr(added, field) for field in PUBLIC]
+        assert job.data is not added.data
+        with pytest.raises(RuntimeError, match="only a handler"):
+            job.progress(50)
+        with pytest.raises(RuntimeError, match="not returned by add"):
+            await job.wait_for_result()

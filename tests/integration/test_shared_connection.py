@@ -119,6 +119,18 @@ async def test_the_last_queue_that_is_closed_ends_the_connection_of_collected_on
     await eventually(lambda: connections(server) == [])
 
 
+async def test_queues_that_are_all_collected_without_a_close_leave_no_connection(
+    server: RedisServer, redis_url: str
+) -> None:
+    for _ in range(3):
+        queue = Queue(f"q-{uuid4().hex[:12]}", redis_url=redis_url)
+        await queue.add("send", 1)
+        assert await empty([queue]) == 1
+        del queue
+        gc.collect()
+    await eventually(lambda: connections(server) == [])
+
+
 async def test_bulks_of_large_jobs_of_several_queues_are_added_once(redis_url: str) -> None:
     """WATCH is one of the connection: the queues take turns with transactions."""
     async with opened(3, redis_url) as queues:

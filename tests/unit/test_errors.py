@@ -55,20 +55,28 @@ def test_an_unknown_add_knows_its_jobs_over_a_copy() -> None:
         assert str(again) == "no answer"
 
 
+class RetryInAnHour(errors.RetryLater):
+    def __init__(self) -> None:
+        super().__init__(3600)
+
+
 @in_one_test(
     "error",
     (
-        errors.JobFailed("j", reason="panic", error_type="E", error="text", attempts=3),
-        errors.JobExpired("j", reason="expired", error_type="", error="", attempts=0),
-        errors.RetryLater(5),
-        errors.Snooze(5, 7, "later"),
-        errors.UnknownTask(5, "who?"),
-        errors.ReplyError("NOPERM no"),
+        errors.JobFailed("j1", reason="retries_exhausted", error_type="ValueError", error="bad", attempts=3),
+        errors.JobExpired("j2", reason="expired", error_type="", error="", attempts=0),
+        errors.RetryLater(60),
+        errors.RetryLater(60, "the limit is reached"),
+        RetryInAnHour(),
+        errors.Snooze(5, limit=7),
+        errors.UnknownTask(1, "no task here"),
+        errors.UnrecoverableError("no use"),
+        errors.ReplyError("NOPERM this user has no permissions"),
+        errors.ConnectionLost("gone"),
     ),
 )
-def test_an_error_of_another_process_is_the_same_error(error: Exception) -> None:
-    """A process pool that cannot read the error of a function breaks, or waits for ever."""
-    error.add_note("a note")
+def test_an_error_is_the_same_over_a_copy_and_a_pickle(error: Exception) -> None:
     for again in (copy.copy(error), copy.deepcopy(error), pickle.loads(pickle.dumps(error))):
         assert type(again) is type(error)
-        assert (str(again), vars(again)) == (str(error), vars(error))
+        assert str(again) == str(error)
+        assert vars(again) == vars(error)

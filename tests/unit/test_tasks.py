@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import warnings
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import field, fields, make_dataclass
@@ -413,6 +415,23 @@ class TestApp:
     async def test_only_bound_tasks_are_enqueued_together(self, app: App) -> None:
         with pytest.raises(InvalidType, match=r"takes what task.bind\(...\) returns, not dict"):
             await app.enqueue_all([{"name": "x"}])  # type: ignore[arg-type]
+
+    async def test_a_queue_with_a_wrong_option_leaves_no_coroutine_of_a_bulk_behind(self) -> None:
+        app = App("redis://localhost", queues={"b": {"max_stream_len": -1}})
+
+        @app.task(queue="a")
+        async def first() -> None: ...
+
+        @app.task(queue="b")
+        async def second() -> None: ...
+
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            with pytest.raises(InvalidArgument, match="max_stream_len"):
+                await app.enqueue_all([first.bind(), second.bind()])
+            gc.collect()
+        assert not seen
+        await app.close()
 
 
 class TestUnknownNames:

@@ -172,6 +172,8 @@ class Connection:
         self._destination.stop_following()
         for other in self._node_connections.values():
             await other.close()
+        if self._loop is not None and self._loop.is_closed():
+            self.socket = self._opening = None  # they have ended with the loop
         if self._opening is not None and not self._opening.done():
             self._opening.cancel()
             await asyncio.wait({self._opening})
@@ -185,8 +187,7 @@ class Connection:
             return self._sockets
         if self._loop is not None and not self._loop.is_closed():
             raise WrongLoop("this connection belongs to another event loop; make one per loop, and after a fork")
-        self._loop, self.socket, self._opening = loop, None, None
-        self._sockets = self._find_sockets(loop)
+        self._loop, self.socket, self._opening, self._sockets = loop, None, None, self._find_sockets(loop)
         return self._sockets
 
     async def _retry_until_open_or_permanent_error(self) -> ChasquiError | None:
@@ -283,8 +284,7 @@ class Connection:
                 self._destination.report_trouble(self._endpoint, socket.refused_by)
 
     def _use_opened_socket(self, socket: Socket) -> None:
-        self.socket, self.trouble = socket, None
-        self._opened_at = asyncio.get_running_loop().time()
+        self.socket, self.trouble, self._opened_at = socket, None, asyncio.get_running_loop().time()
         self.sockets_opened += 1
         if self._on_up is not None:
             self._on_up()

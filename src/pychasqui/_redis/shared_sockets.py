@@ -2,8 +2,8 @@
 
 All queues of a process that have the same URL and options share one in each event loop. A Connection opens, follows the
 master and gives up by itself; what it shares is the socket. One connection at a time opens a socket to an address, and
-the others use it then. The last one that leaves a socket ends it; one that was collected as garbage has left. A
-connection that shares with no other has sockets of its own.
+the others use it then. The last one that leaves a socket ends it; one that was collected as garbage has left, and if
+all were, the socket ends as well. A connection that shares with no other has sockets of its own.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ import asyncio
 import os
 import threading
 from collections.abc import Callable, Hashable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from weakref import WeakSet, WeakValueDictionary
 
-from ..errors import ChasquiError
+from ..errors import ChasquiError, Closed
 from .credentials import Login, keep_reauthenticating_before_expiry
 from .endpoint import Endpoint
 from .socket import Socket
@@ -78,6 +78,19 @@ class SharedSockets:
         if (renewal := self._renewals.pop(socket, None)) is not None:
             renewal.cancel()
         close_socket()
+
+    def __del__(self) -> None:
+        """The last connection was collected as garbage, perhaps in another thread: what it left open ends."""
+        if self._users and not self._loop.is_closed():
+            with suppress(RuntimeError):  # the loop is closed meanwhile
+                self._loop.call_soon_threadsafe(_end_sockets, list(self._users), list(self._renewals.values()))
+
+
+def _end_sockets(sockets: list[Socket], renewals: list[asyncio.Task[None]]) -> None:
+    for renewal in renewals:
+        renewal.cancel()
+    for socket in sockets:
+        socket.drop(Closed("the connection was not closed, and nothing uses it any more"))
 
 
 _shared: WeakValueDictionary[tuple[Hashable, int], SharedSockets] = WeakValueDictionary()

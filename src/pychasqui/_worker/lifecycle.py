@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from types import TracebackType
 from typing import Self
 
@@ -11,6 +11,7 @@ from .._core.checks import check_bool
 from .._redis.connector import Connector
 from ..errors import Closed
 from .signals import caught_signals
+from .task_loops import has_ended_or_lost_its_loop, is_in_running_loop, refuse_other_loop
 
 
 class Lifecycle:
@@ -42,7 +43,7 @@ class Lifecycle:
 
     @property
     def is_running(self) -> bool:
-        return self._main is not None and not self._main.done()
+        return self._main is not None and not has_ended_or_lost_its_loop(self._main)
 
     @property
     def is_closed(self) -> bool:
@@ -66,17 +67,24 @@ class Lifecycle:
 
     async def close(self) -> None:
         """Takes on nothing more, finishes what is under way, and closes all connections. Safe to call twice."""
-        self._is_closed = True
-        if self._main is not None:
+        main = self._main if self.is_running else None
+        if main is not None:
+            refuse_other_loop(main, self._label)
             self._stop_wanted.set()
-            if not self._is_own_task(asyncio.current_task()):
-                await asyncio.wait({self._main})
+        self._is_closed = True
+        if main is not None and not self._is_own_task(asyncio.current_task()):
+            await asyncio.wait({main})
 
     def shutdown(self) -> None:
-        """Asks for the end without waiting for it; close() waits. run() returns when it has come."""
+        """Asks for the end without waiting for it; close() waits. run() returns when it has come. From any thread."""
         self._is_closed = True
-        if self._main is not None:
+        if self._main is None or has_ended_or_lost_its_loop(self._main):
+            return
+        if is_in_running_loop(self._main):
             self._stop_wanted.set()
+        else:
+            with suppress(RuntimeError):  # the loop is closed meanwhile
+                self._main.get_loop().call_soon_threadsafe(self._stop_wanted.set)
 
     async def wait_until_started(self) -> bool:
         """Starts it, unless run() has, and waits until it works; False if it is closed before. Raises what ends it."""
@@ -105,14 +113,19 @@ class Lifecycle:
     def _start_main_unless_running(self) -> asyncio.Task[None]:
         if self._main is None:
             if self._is_closed:
-                raise Closed(f"{self._kind} of queue {self.queue_name!r} is closed; make a new one")
+                raise Closed(f"{self._label} is closed; make a new one")
             self._started = asyncio.get_running_loop().create_future()
             self._main = asyncio.create_task(
                 self._run_and_raise_death(), name=f"chasqui {self._kind} {self.queue_name}"
             )
-        elif self._main.done():
-            raise Closed(f"{self._kind} of queue {self.queue_name!r} has ended; make a new one")
+        elif not self.is_running:
+            raise Closed(f"{self._label} has ended; make a new one")
+        refuse_other_loop(self._main, self._label)
         return self._main
+
+    @property
+    def _label(self) -> str:
+        return f"{self._kind} of queue {self.queue_name!r}"
 
     async def _run_and_raise_death(self) -> None:
         try:

@@ -27,6 +27,17 @@ async def cancel_tasks(
     await asyncio.wait(waits)
 
 
+async def wait_despite_cancellation(futures: Collection[asyncio.Future[Any]]) -> bool:
+    """Waits until all have ended; returns whether it was cancelled meanwhile. A scope of anyio cancels in each turn."""
+    was_cancelled = False
+    while not all(future.done() for future in futures):
+        try:
+            await asyncio.wait(futures)
+        except asyncio.CancelledError:
+            was_cancelled = True
+    return was_cancelled
+
+
 def get_current_task() -> asyncio.Task[Any]:
     task = asyncio.current_task()
     assert task is not None

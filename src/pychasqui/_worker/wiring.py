@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextvars import copy_context
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -166,7 +167,8 @@ def build_components(
         metrics=metrics,
         result_ttl_ms=config.result_ttl_ms_or_zero,
     )
-    failure_log = FailureLog(asyncio.get_running_loop().call_later)
+    # In the worker's context: a later line about many failures is not about the job with which the count began.
+    failure_log = FailureLog(partial(asyncio.get_running_loop().call_later, context=copy_context()))
     failures = FailureHandler(
         consumer,
         max_attempts=config.max_attempts,
