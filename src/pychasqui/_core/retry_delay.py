@@ -14,10 +14,8 @@ def retry_delay_ms(policy: RetryPolicy, backoff: BackoffSpec | None, attempt: in
     `jitter(n)` returns an integer from 0 to n - 1. It is added on top of the bound, as in the official engine.
     """
     if backoff is None:
-        backoff = BackoffSpec("exponential", policy.initial_ms, policy.max_ms)
-    # The worker's bound shortens no delay that the job itself asks for.
-    own_bound_ms = backoff.max_delay_ms
-    max_delay_ms = max(policy.max_ms, backoff.delay_ms) if own_bound_ms is None else own_bound_ms
+        backoff = BackoffSpec("exponential", policy.initial_ms)
+    max_delay_ms = policy.max_ms if backoff.max_delay_ms is None else backoff.max_delay_ms
     spread = policy.jitter_ms if backoff.jitter_ms is None else backoff.jitter_ms
     if backoff.kind == "fixed":
         base: float = backoff.delay_ms

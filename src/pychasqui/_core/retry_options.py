@@ -24,9 +24,8 @@ Unsigned64 = Annotated[int, msgspec.Meta(ge=0)]
 class BackoffSpec(msgspec.Struct, frozen=True, gc=False):
     """How long to wait before each retry of one job.
 
-    Build it with `fixed()` or `exponential()`. A field that is None takes the worker's setting, but the longest delay
-    of the worker shortens no `delay_ms` of the job. The bare constructor does not check its arguments, because
-    envelopes may carry kinds that this version does not know; `add` checks them.
+    Build it with `fixed()` or `exponential()`. A field that is None takes the worker's setting. The bare constructor
+    does not check its arguments, because envelopes may carry kinds that this version does not know; `add` checks them.
     """
 
     kind: str
