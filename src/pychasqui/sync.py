@@ -8,16 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import fields
-from functools import partial, wraps
+from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, Self, TypeVar
 
 from ._core.checks import check_queue_name
 from ._core.config import take_config_fields_as_arguments
 from ._producer.config import QueueConfig
+from ._tasks.blocking_calls import (
+    CallsQueue,
+    call_blocking,
+    make_blocking_method,
+    make_blocking_method_of_part,
+    read_iterable_in_caller,
+    to_list_if_iterable,
+)
 from ._tasks.foreign_option_names import METHODS_OF_HANDLES, make_attribute_error
-from ._tasks.loop_queues import LoopQueues, run_coroutine_that_never_waits
-from ._tasks.portal import portal, refuse_in_loop
+from ._tasks.loop_queues import LoopQueues
+from ._tasks.portal import portal
 from .cancellation import Cancellation
 from .dlq import DeadLetters
 from .handles import JobHandle
@@ -29,66 +37,6 @@ from .tasks import BoundTask
 P = ParamSpec("P")
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
-Part = TypeVar("Part")
-
-
-class _CallsQueue(Protocol):
-    def call_queue(
-        self, blocking_call: str, make_coroutine: Callable[[Queue], Coroutine[Any, Any, R]], *, needs_task: bool = True
-    ) -> R: ...
-
-
-def _make_blocking_method(
-    method: Callable[Concatenate[Queue, P], Coroutine[Any, Any, R]], *, needs_task: bool = True
-) -> Callable[Concatenate[_CallsQueue, P], R]:
-    """The method of Queue, blocking; see Portal.call()."""
-
-    name = method.__name__  # by its name: a test's queue has its own
-    blocking_call = f"SyncQueue.{name}"
-
-    @wraps(method)
-    def call(self: _CallsQueue, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        result: R = self.call_queue(
-            blocking_call, lambda queue: getattr(queue, name)(*args, **kwargs), needs_task=needs_task
-        )
-        return result
-
-    return call
-
-
-def _make_blocking_method_of_part(
-    get_part: Callable[[Queue], Part], method: Callable[Concatenate[Part, P], Coroutine[Any, Any, R]]
-) -> Callable[Concatenate[_CallsQueue, P], R]:
-    """The method of a part of Queue, blocking."""
-
-    @wraps(method)
-    def call(self: _CallsQueue, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        return self.call_queue(method.__qualname__, lambda queue: method(get_part(queue), *args, **kwargs))
-
-    return call
-
-
-def _read_iterable_in_caller(parameter: str, method: Callable[P, R]) -> Callable[P, R]:
-    """The blocking method, which makes a list of its first argument before it blocks.
-
-    A generator is the user's code: on the loop Django would refuse its queries, another thread may run it, and the
-    calls of all threads would wait for it.
-    """
-
-    @wraps(method)
-    def call(*args: P.args, **kwargs: P.kwargs) -> R:
-        changed_args: Any = (*args[:1], *map(_to_list_if_iterable, args[1:2]), *args[2:])
-        changed: Any = kwargs
-        if parameter in kwargs:
-            changed = {**kwargs, parameter: _to_list_if_iterable(kwargs[parameter])}
-        return method(*changed_args, **changed)
-
-    return call
-
-
-def _to_list_if_iterable(value: Any) -> Any:
-    """Returns what is no iterable of items as it is: the method refuses it."""
-    return list(value) if isinstance(value, Iterable) and not isinstance(value, (str, bytes)) else value
 
 
 def _get_dlq(queue: Queue) -> DeadLetters:
@@ -102,34 +50,34 @@ def _get_repeatables(queue: Queue) -> Repeatables:
 class SyncDeadLetters:
     """`queue.dlq`, blocking. See DeadLetters."""
 
-    def __init__(self, queue: _CallsQueue) -> None:
+    def __init__(self, queue: CallsQueue) -> None:
         self.call_queue = queue.call_queue
 
     # mypy takes `self` for one of **which
-    page = _make_blocking_method_of_part(_get_dlq, DeadLetters.page)  # type: ignore[arg-type]
-    count = _make_blocking_method_of_part(_get_dlq, DeadLetters.count)  # type: ignore[arg-type]
-    count_by_reason = _make_blocking_method_of_part(_get_dlq, DeadLetters.count_by_reason)  # type: ignore[arg-type]
-    dropped = _make_blocking_method_of_part(_get_dlq, DeadLetters.dropped)
-    replay = _make_blocking_method_of_part(_get_dlq, DeadLetters.replay)  # type: ignore[arg-type]
-    replay_with = _make_blocking_method_of_part(_get_dlq, DeadLetters.replay_with)
-    remove = _make_blocking_method_of_part(_get_dlq, DeadLetters.remove)  # type: ignore[arg-type]
-    purge = _make_blocking_method_of_part(_get_dlq, DeadLetters.purge)
-    restore = _read_iterable_in_caller("letters", _make_blocking_method_of_part(_get_dlq, DeadLetters.restore))
+    page = make_blocking_method_of_part(_get_dlq, DeadLetters.page)  # type: ignore[arg-type]
+    count = make_blocking_method_of_part(_get_dlq, DeadLetters.count)  # type: ignore[arg-type]
+    count_by_reason = make_blocking_method_of_part(_get_dlq, DeadLetters.count_by_reason)  # type: ignore[arg-type]
+    dropped = make_blocking_method_of_part(_get_dlq, DeadLetters.dropped)
+    replay = make_blocking_method_of_part(_get_dlq, DeadLetters.replay)  # type: ignore[arg-type]
+    replay_with = make_blocking_method_of_part(_get_dlq, DeadLetters.replay_with)
+    remove = make_blocking_method_of_part(_get_dlq, DeadLetters.remove)  # type: ignore[arg-type]
+    purge = make_blocking_method_of_part(_get_dlq, DeadLetters.purge)
+    restore = read_iterable_in_caller("letters", make_blocking_method_of_part(_get_dlq, DeadLetters.restore))
 
 
 class SyncRepeatables:
     """`queue.repeatables`, blocking. See Repeatables."""
 
-    def __init__(self, queue: _CallsQueue) -> None:
+    def __init__(self, queue: CallsQueue) -> None:
         self.call_queue = queue.call_queue
 
-    upsert = _make_blocking_method_of_part(_get_repeatables, Repeatables.upsert)
-    page = _make_blocking_method_of_part(_get_repeatables, Repeatables.page)
-    get = _make_blocking_method_of_part(_get_repeatables, Repeatables.get)
-    remove = _make_blocking_method_of_part(_get_repeatables, Repeatables.remove)
-    pause = _make_blocking_method_of_part(_get_repeatables, Repeatables.pause)
-    resume = _make_blocking_method_of_part(_get_repeatables, Repeatables.resume)
-    next_fires = _make_blocking_method_of_part(_get_repeatables, Repeatables.next_fires)
+    upsert = make_blocking_method_of_part(_get_repeatables, Repeatables.upsert)
+    page = make_blocking_method_of_part(_get_repeatables, Repeatables.page)
+    get = make_blocking_method_of_part(_get_repeatables, Repeatables.get)
+    remove = make_blocking_method_of_part(_get_repeatables, Repeatables.remove)
+    pause = make_blocking_method_of_part(_get_repeatables, Repeatables.pause)
+    resume = make_blocking_method_of_part(_get_repeatables, Repeatables.resume)
+    next_fires = make_blocking_method_of_part(_get_repeatables, Repeatables.next_fires)
 
 
 class QueueMethods:
@@ -162,40 +110,40 @@ class QueueMethods:
         make = lambda: make_coroutine(self._queues(self._name))  # noqa: E731
         return call_blocking(self._queues, blocking_call, "await the method of Queue", make, needs_task=needs_task)
 
-    add = _make_blocking_method(Queue.add, needs_task=False)
-    add_bulk = _read_iterable_in_caller("jobs", _make_blocking_method(Queue.add_bulk))
-    add_unique = _make_blocking_method(Queue.add_unique)
-    fire_now = _make_blocking_method(Queue.fire_now)
-    cancel = _make_blocking_method(Queue.cancel)
-    cancel_delayed = _make_blocking_method(Queue.cancel_delayed)
-    cancel_delayed_bulk = _read_iterable_in_caller("job_ids", _make_blocking_method(Queue.cancel_delayed_bulk))
-    reschedule = _make_blocking_method(Queue.reschedule)
-    run_now = _make_blocking_method(Queue.run_now)
-    get_job_result = _make_blocking_method(Queue.get_job_result)
-    get_job_result_bulk = _read_iterable_in_caller("job_ids", _make_blocking_method(Queue.get_job_result_bulk))
-    get_job_progress = _make_blocking_method(Queue.get_job_progress)
-    get_job_logs = _make_blocking_method(Queue.get_job_logs)
-    read_job_log = _make_blocking_method(Queue.read_job_log)
-    wait_for_result = _make_blocking_method(Queue.wait_for_result)
-    wait_for_results = _read_iterable_in_caller("job_ids", _make_blocking_method(Queue.wait_for_results))
-    counts = _make_blocking_method(Queue.counts)
-    jobs = _make_blocking_method(Queue.jobs)
-    get_job = _make_blocking_method(Queue.get_job)
-    status = _make_blocking_method(Queue.status)
-    workers = _make_blocking_method(Queue.workers)
-    oldest_age_ms = _make_blocking_method(Queue.oldest_age_ms)
-    pause = _make_blocking_method(Queue.pause)
-    resume = _make_blocking_method(Queue.resume)
-    is_paused = _make_blocking_method(Queue.is_paused)
-    purge = _make_blocking_method(Queue.purge)
-    forget_job = _make_blocking_method(Queue.forget_job)
-    drain = _make_blocking_method(Queue.drain)
-    obliterate = _make_blocking_method(Queue.obliterate)
-    peek_dlq = _make_blocking_method(Queue.peek_dlq)
-    replay_dlq = _make_blocking_method(Queue.replay_dlq)
-    upsert_repeatable_job = _make_blocking_method(Queue.upsert_repeatable_job)  # type: ignore[arg-type]
-    get_repeatable_jobs = _make_blocking_method(Queue.get_repeatable_jobs)
-    remove_repeatable_by_key = _make_blocking_method(Queue.remove_repeatable_by_key)
+    add = make_blocking_method(Queue.add, needs_task=False)
+    add_bulk = read_iterable_in_caller("jobs", make_blocking_method(Queue.add_bulk))
+    add_unique = make_blocking_method(Queue.add_unique)
+    fire_now = make_blocking_method(Queue.fire_now)
+    cancel = make_blocking_method(Queue.cancel)
+    cancel_delayed = make_blocking_method(Queue.cancel_delayed)
+    cancel_delayed_bulk = read_iterable_in_caller("job_ids", make_blocking_method(Queue.cancel_delayed_bulk))
+    reschedule = make_blocking_method(Queue.reschedule)
+    run_now = make_blocking_method(Queue.run_now)
+    get_job_result = make_blocking_method(Queue.get_job_result)
+    get_job_result_bulk = read_iterable_in_caller("job_ids", make_blocking_method(Queue.get_job_result_bulk))
+    get_job_progress = make_blocking_method(Queue.get_job_progress)
+    get_job_logs = make_blocking_method(Queue.get_job_logs)
+    read_job_log = make_blocking_method(Queue.read_job_log)
+    wait_for_result = make_blocking_method(Queue.wait_for_result)
+    wait_for_results = read_iterable_in_caller("job_ids", make_blocking_method(Queue.wait_for_results))
+    counts = make_blocking_method(Queue.counts)
+    jobs = make_blocking_method(Queue.jobs)
+    get_job = make_blocking_method(Queue.get_job)
+    status = make_blocking_method(Queue.status)
+    workers = make_blocking_method(Queue.workers)
+    oldest_age_ms = make_blocking_method(Queue.oldest_age_ms)
+    pause = make_blocking_method(Queue.pause)
+    resume = make_blocking_method(Queue.resume)
+    is_paused = make_blocking_method(Queue.is_paused)
+    purge = make_blocking_method(Queue.purge)
+    forget_job = make_blocking_method(Queue.forget_job)
+    drain = make_blocking_method(Queue.drain)
+    obliterate = make_blocking_method(Queue.obliterate)
+    peek_dlq = make_blocking_method(Queue.peek_dlq)
+    replay_dlq = make_blocking_method(Queue.replay_dlq)
+    upsert_repeatable_job = make_blocking_method(Queue.upsert_repeatable_job)  # type: ignore[arg-type]
+    get_repeatable_jobs = make_blocking_method(Queue.get_repeatable_jobs)
+    remove_repeatable_by_key = make_blocking_method(Queue.remove_repeatable_by_key)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._name!r})"
@@ -321,7 +269,7 @@ class SyncApp:
 
     def enqueue_all(self, calls: Iterable[BoundTask[R]]) -> list[SyncJobHandle[R]]:
         """Adds many jobs, each made by a task's bind(); see App.enqueue_all()."""
-        make = partial(self._app.enqueue_all, _to_list_if_iterable(calls))  # here: see _read_iterable_in_caller()
+        make = partial(self._app.enqueue_all, to_list_if_iterable(calls))  # here: see read_iterable_in_caller()
         handles = call_blocking(self._queues, "app.sync.enqueue_all", "await app.enqueue_all(...)", make)
         return [SyncJobHandle(handle, self._queues) for handle in handles]
 
@@ -332,20 +280,3 @@ class SyncApp:
     def close(self) -> None:
         """Closes the connections of synchronous code. Safe to call twice; a later call opens them again."""
         call_blocking(self._queues, "app.sync.close", "await app.close()", self._queues.close)
-
-
-def call_blocking(
-    queues: LoopQueues,
-    blocking_call: str,
-    instead: str,
-    make_coroutine: Callable[[], Coroutine[Any, Any, R]],
-    *,
-    needs_task: bool = True,
-) -> R:
-    """Runs a coroutine on the loop of the process's portal; in a test with inline(app), which needs none, here."""
-    if queues.is_replaced:
-        if not queues.may_block_loop_of_test():
-            refuse_in_loop(blocking_call, instead)
-        return run_coroutine_that_never_waits(make_coroutine())
-    refuse_in_loop(blocking_call, instead)
-    return portal.call(make_coroutine, queues, needs_task=needs_task)

@@ -146,6 +146,8 @@ class TestOptions:
 
         at = datetime(2030, 1, 1, tzinfo=UTC)
         assert send.bind("a").options == {"attempts": 5, "backoff": 2000}
+        long = send.with_options(backoff=timedelta(minutes=10)).bind("a").options["backoff"]
+        assert long == BackoffSpec("fixed", 600_000, 600_000)  # a worker would cut it to 30 s
         own = send.with_options(queue="slow", at=at, attempts=2, backoff=BackoffSpec.fixed(7), job_id="x").bind("a")
         assert own.queue == "slow"
         assert own.options == {"attempts": 2, "backoff": BackoffSpec.fixed(7), "delay_ms": at, "job_id": "x"}

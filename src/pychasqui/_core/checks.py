@@ -10,7 +10,7 @@ from ..errors import InvalidArgument, InvalidType
 from .limits import MAX_JOB_ID_BYTES, MAX_NAME_BYTES, MAX_QUEUE_NAME_BYTES, RELEASED
 from .user_objects import to_plain_str
 
-MAX_INT = 2**63 - 1  # that Redis takes
+MAX_INT = 2**64 - 1  # the packer of commands ends the process at one of some thousand digits
 
 
 def check_queue_name(value: Any) -> str:
@@ -91,7 +91,7 @@ def check_int(field: str, value: Any, low: int, high: int | None = None, *, defa
         raise InvalidType(f"{field} must be an int, not {type(value).__name__} {value!r}"[:300])
     if value < low or value > (MAX_INT if high is None else high):
         bound = f"at least {low}" if high is None else f"from {low} to {high}"
-        number = str(value) if abs(value) <= MAX_INT else "a number of more than 64 bits"
+        number = str(value) if abs(value) < 10**40 else "a number of more than 40 digits"
         raise InvalidArgument(f"{field} is {number}, must be {bound}")
     return value
 

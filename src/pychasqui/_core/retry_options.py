@@ -16,6 +16,8 @@ from .limits import MAX_U32, MAX_U64
 
 KINDS = ("fixed", "exponential")
 
+LONGEST_DELAY_MS = 30_000  # of a worker without a setting, here and in the official engine
+
 # These bounds are checked when an envelope is decoded; the functions below check what a user passes.
 Unsigned32 = Annotated[int, msgspec.Meta(ge=0, le=MAX_U32)]
 Unsigned64 = Annotated[int, msgspec.Meta(ge=0)]
@@ -153,7 +155,7 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     initial_ms: int = 100
-    max_ms: int = 30_000
+    max_ms: int = LONGEST_DELAY_MS
     multiplier: float = 2.0
     jitter_ms: int = 100
 

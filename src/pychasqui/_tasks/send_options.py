@@ -8,7 +8,7 @@ from typing import Any, TypedDict
 
 from .._core.checks import check_queue_name
 from .._core.options import IfExists, check_options_for_redis
-from .._core.retry_options import BackoffSpec, make_retry_override
+from .._core.retry_options import LONGEST_DELAY_MS, BackoffSpec, make_retry_override
 from .._core.run_timeouts import check_timeout_s
 from ..errors import InvalidArgument, InvalidType
 from .foreign_option_names import describe_unknown_option
@@ -79,7 +79,7 @@ def check_send_options(owner: str, options: Mapping[str, Any]) -> dict[str, Any]
         check_timeout_s(f"{owner}: timeout", given["timeout"])
     if "queue" in given:
         check_queue_name(given["queue"])
-    make_retry_override(given.get("attempts"), _timedelta_to_backoff_ms(given.get("backoff")))
+    make_retry_override(given.get("attempts"), _make_backoff(given.get("backoff")))
     return given
 
 
@@ -89,12 +89,16 @@ def make_add_options(given: Mapping[str, Any]) -> dict[str, Any]:
     if "at" in given:
         options["delay_ms"] = given["at"]
     if "backoff" in given:
-        options["backoff"] = _timedelta_to_backoff_ms(given["backoff"])
+        options["backoff"] = _make_backoff(given["backoff"])
     return options
 
 
-def _timedelta_to_backoff_ms(backoff: timedelta | BackoffSpec | None) -> int | BackoffSpec | None:
-    return backoff // timedelta(milliseconds=1) if isinstance(backoff, timedelta) else backoff
+def _make_backoff(backoff: timedelta | BackoffSpec | None) -> int | BackoffSpec | None:
+    """A long delay is sent with itself as its bound: by default, workers of both kinds would cut it to 30 s."""
+    if isinstance(backoff, timedelta):
+        delay_ms = backoff // timedelta(milliseconds=1)
+        return delay_ms if delay_ms <= LONGEST_DELAY_MS else BackoffSpec("fixed", delay_ms, delay_ms)
+    return backoff
 
 
 def _check_option_type(owner: str, given: Mapping[str, Any], name: str, kind: Any, expected: str) -> None:

@@ -22,6 +22,7 @@ from django.utils import timezone
 from ..._core import ids
 from ..._core.cached_property import cached_property
 from ..._core.options import JobOptions
+from ..._tasks.blocking_calls import call_blocking
 from ..._tasks.portal import refuse_in_loop
 from ..._tasks.send_options import make_add_options
 from ...app import App
@@ -29,7 +30,6 @@ from ...errors import InvalidArgument, InvalidType
 from ...job_status import JobStatus
 from ...queue import Queue
 from ...retry import BackoffSpec
-from ...sync import call_blocking
 from .backend_options import BackendOptions, process_apps, read_options
 from .declared_tasks import find_task, load_tasks
 from .framework import BaseTaskBackend, InvalidTask, Task, TaskResultDoesNotExist, signals
