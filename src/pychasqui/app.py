@@ -300,7 +300,7 @@ class App:
             threads=self._threads,
             queue_names=names,
         )
-        return Crew(plan.make_workers_and_reconcile_schedules)
+        return Crew(plan.open_app_with_workers_and_schedules)
 
     def load_parts(self) -> AppParts:
         """Imports the modules of the app, and returns what it has declared."""

@@ -233,7 +233,7 @@ class MemoryBroker(Broker):
         return any(_number(entry_id) > self._group(group).last_read for entry_id in self.stream)
 
     @_answered
-    async def subscribe_to_backlog(self, on_hint: Callable[[], None]) -> bool:
+    async def subscribe_to_backlog_hints_while_connected(self, on_hint: Callable[[], None]) -> bool:
         self.on_backlog = on_hint
         return True
 
@@ -421,7 +421,7 @@ class MemoryBroker(Broker):
         return self.cancellations
 
     @_answered
-    async def subscribe_to_pause_and_cancel(self, on_hint: Callable[[], None]) -> bool:
+    async def subscribe_to_pause_and_cancel_hints_while_connected(self, on_hint: Callable[[], None]) -> bool:
         """Messages come in the loop that has subscribed."""
         loop = asyncio.get_running_loop()
         self.on_pause = lambda: cast(None, loop.call_soon_threadsafe(on_hint))
@@ -531,7 +531,7 @@ class MemoryBroker(Broker):
         return len(self.delayed), max(0, self.now - first)
 
     @_answered
-    async def subscribe_to_due(self, on_due: Callable[[float], None]) -> bool:
+    async def subscribe_to_due_hints_while_connected(self, on_due: Callable[[float], None]) -> bool:
         self.on_due = on_due
         return True
 

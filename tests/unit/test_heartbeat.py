@@ -590,7 +590,7 @@ async def test_a_death_of_the_thread_is_reported() -> None:
         if len(redis.kept) > 1:
             raise AssertionError("a defect")
 
-    redis.broker.meanwhile["subscribe_to_pause_and_cancel"] = fail
+    redis.broker.meanwhile["subscribe_to_pause_and_cancel_hints_while_connected"] = fail
     async with beating(redis, FakeLanes(), dict, every_s=0.01, on_death=lambda title, _: deaths.append(title)):
         await eventually(lambda: deaths, every=0.001)
     assert deaths == ["heartbeat"]

@@ -6,7 +6,7 @@ This page has reading, acking, settling and reporting; the parts that it is made
     leases.py    renew_worker_lease(), report_held_to_rebuild_group(), leave_group(), try_to_claim_name() ...
     pending.py   list_pending(), take_over_if_lease_is_same(), claim_idle_without_lease(), release_entries() ...
     cancellations.py   cancel(), read_queue_flags(), read_cancellations_and_remove_outdated()
-    delayed.py   promote_batch_if_leader(), cancel_or_move_delayed(), subscribe_to_due(), publish_due() ...
+    delayed.py   promote_batch_if_leader(), cancel_or_move_delayed(), publish_due() ...
     adding.py    a producer's adds, which Broker.make_add_broker() begins
 
 Surfaces of their own, over a Broker: dlq.py, inspector.py, repeatables.py, results.py, events.py.
@@ -102,7 +102,7 @@ class Broker(PendingCalls, DelayedCalls, CancelCalls):
         lag = read_group_lag(await self.call("XINFO", "GROUPS", self._keys.stream), group.encode())
         return lag is None or lag > 0
 
-    async def subscribe_to_backlog(self, on_hint: Callable[[], None]) -> bool:
+    async def subscribe_to_backlog_hints_while_connected(self, on_hint: Callable[[], None]) -> bool:
         """Has `on_hint` called when a worker has found more jobs than it can take. Messages can be lost."""
         return await self.subscribe_while_connected(self._keys.backlog_channel, lambda _: on_hint())
 
@@ -272,7 +272,7 @@ class Broker(PendingCalls, DelayedCalls, CancelCalls):
 
     # Pausing and the server -----------------------------------------------------------------------------------------
 
-    async def subscribe_to_pause_and_cancel(self, on_hint: Callable[[], None]) -> bool:
+    async def subscribe_to_pause_and_cancel_hints_while_connected(self, on_hint: Callable[[], None]) -> bool:
         """Has `on_hint` called when a message says that the queue is paused or resumed, or a job cancelled.
 
         Messages can be lost.

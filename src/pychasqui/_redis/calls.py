@@ -170,7 +170,9 @@ class RedisCalls:
         else:
             self.send(("PUBLISH", channel, message), ignore_reply)
 
-    async def subscribe_to_due_hints(self, channel: str, on_due_in_s: Callable[[float], None]) -> bool:
+    async def subscribe_to_due_channel_while_connected(
+        self, channel: str, on_due_in_s: Callable[[float], None]
+    ) -> bool:
         """Subscribes to messages that say in how many ms something is due; `on_due_in_s` gets seconds."""
         return await self.subscribe_while_connected(channel, partial(_parse_due_hint_and_call, on_due_in_s))
 

@@ -317,8 +317,8 @@ class Connection:
         return socket
 
     async def _open_socket(self, endpoint: Endpoint, sockets: SharedSockets) -> Socket:
-        try_to_record_moved_slot = partial(self._destination.try_to_record_moved_slot, endpoint)
-        _, socket = await endpoint.open(partial(Socket, asyncio.get_running_loop(), try_to_record_moved_slot))
+        on_moved = partial(self._destination.record_moved_slot_and_check_may_stay, endpoint)
+        _, socket = await endpoint.open(partial(Socket, asyncio.get_running_loop(), on_moved))
         try:
             login = await self._wait_for_credentials(endpoint)
             socket.dialect = await perform_handshake(socket, endpoint, login, self._printable_url)

@@ -44,9 +44,9 @@ class DelayedCalls(LeaseCalls):
             return read_count(depth), int(min(max(0, now_ms - due_ms), now_ms))  # a score may be infinite
         return read_count(depth), 0
 
-    async def subscribe_to_due(self, on_due_in_s: Callable[[float], None]) -> bool:
+    async def subscribe_to_due_hints_while_connected(self, on_due_in_s: Callable[[float], None]) -> bool:
         """Has `on_due` called with the seconds until the next job is due. False if this connection cannot subscribe."""
-        return await self.subscribe_to_due_hints(self._keys.due_channel, on_due_in_s)
+        return await self.subscribe_to_due_channel_while_connected(self._keys.due_channel, on_due_in_s)
 
     def publish_due(self, delay_ms: int) -> None:
         """Publishes to the leader that a job is due in `delay_ms`. The message may be lost: the leader also polls."""

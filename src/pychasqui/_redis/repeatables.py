@@ -132,9 +132,9 @@ class RepeatablesBroker:
     async def release_scheduler_lease(self, holder: str) -> None:
         await self._broker.run_script(scripts.RELEASE_LEADER_LEASE, (self._keys.scheduler_lease,), (holder,))
 
-    async def subscribe_to_due(self, on_due_in_s: Callable[[float], None]) -> bool:
-        """Does what Broker.subscribe_to_due() does, for repeatables."""
-        return await self._broker.subscribe_to_due_hints(self._keys.repeat_channel, on_due_in_s)
+    async def subscribe_to_due_hints_while_connected(self, on_due_in_s: Callable[[float], None]) -> bool:
+        """Does what Broker.subscribe_to_due_hints_while_connected() does, for repeatables."""
+        return await self._broker.subscribe_to_due_channel_while_connected(self._keys.repeat_channel, on_due_in_s)
 
     # Storing --------------------------------------------------------------------------------------------------------
 

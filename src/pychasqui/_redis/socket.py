@@ -59,16 +59,14 @@ class Socket(asyncio.BufferedProtocol):
     them.
     """
 
-    def __init__(
-        self, loop: asyncio.AbstractEventLoop, try_to_record_moved_slot: Callable[[ReplyError], bool] | None = None
-    ) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, on_moved: Callable[[ReplyError], bool] | None = None) -> None:
         self.dialect: Dialect | None = None
         self.scripts: set[bytes] = set()  # hashes of the scripts that were sent on this socket
         self.lost: ChasquiError | None = None  # why nothing more can be sent
         self._is_retired = False  # it is lost, and what is in flight is still answered
         self.refused_by: ReplyError | None = None  # the reply of a server that is the wrong one
         self._loop = loop
-        self._record_moved_slot = try_to_record_moved_slot  # has those leave that need the slot; False if they cannot
+        self._on_moved = on_moved  # has those leave that need the slot; False if they cannot
         self._parser = hiredis.Reader(protocolError=NotRedis, replyError=self._read_error, notEnoughData=_INCOMPLETE)
         # hot: one buffer for all reads; a plain Protocol gets new bytes from each, which takes 20 us longer when idle
         self._buffer = memoryview(bytearray(BUFFER_BYTES))
@@ -231,7 +229,7 @@ class Socket(asyncio.BufferedProtocol):
         """Makes the error for an error reply. The caller gets it first; then the socket ends, if it must."""
         error = ReplyError(message)
         if should_reconnect_after(error) and self.refused_by is None:
-            if error.code == "MOVED" and self._record_moved_slot is not None and self._record_moved_slot(error):
+            if error.code == "MOVED" and self._on_moved is not None and self._on_moved(error):
                 return error
             self.refused_by = error
             if error.code == "MOVED":  # of one slot; the node is well, and answers what it has got already

@@ -53,10 +53,12 @@ def adapt_to_supervisor(workers: Sequence[Worker], link: SupervisorLink, *, max_
     wanted = [worker.config.metrics_address for worker in workers if worker.config.metrics_address is not None]
     deadline_s = max((worker.config.shutdown_deadline_s for worker in workers), default=0.0)
     link.send(Loaded(wanted[0] if wanted else None, deadline_s))
-    return [_adapt_worker(worker, number, link, counter) for number, worker in enumerate(workers)]
+    return [_copy_worker_with_process_options(worker, number, link, counter) for number, worker in enumerate(workers)]
 
 
-def _adapt_worker(worker: Worker, number: int, link: SupervisorLink, counter: JobCounter | None) -> Worker:
+def _copy_worker_with_process_options(
+    worker: Worker, number: int, link: SupervisorLink, counter: JobCounter | None
+) -> Worker:
     config = worker.config
     options: dict[str, object] = {}
     if not GENERATED_ID.fullmatch(config.consumer_id):  # all processes load the same program

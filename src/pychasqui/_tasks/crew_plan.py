@@ -39,7 +39,7 @@ class AppParts:
 
 
 class CrewPlan:
-    """`async with plan.make_workers_and_reconcile_schedules() as workers:` makes workers, not started, and ends
+    """`async with plan.open_app_with_workers_and_schedules() as workers:` makes workers, not started, and ends
     what they share behind them."""
 
     def __init__(
@@ -60,7 +60,7 @@ class CrewPlan:
         self._queue_names = queue_names
 
     @asynccontextmanager
-    async def make_workers_and_reconcile_schedules(self) -> AsyncIterator[list[Worker]]:
+    async def open_app_with_workers_and_schedules(self) -> AsyncIterator[list[Worker]]:
         """Loads the app, reconciles its schedules, begins its lifespan, and makes a worker for each queue."""
         parts = self._load()
         if not parts.definitions:

@@ -19,7 +19,15 @@ from ..errors import DecodeError, InvalidArgument
 from .msgpack import DECODER_REFUSALS, decode_data, decode_unchecked, encode, encode_all_if_plain
 from .msgpack_scan import MAX_DEPTH, is_map, read_value_end_from_error
 from .retry_override import PackedRetry, decode_retry, pack_retry, unpack_retry
-from .struct_reader import NIL, find_end_of_value, read_bytes, read_struct, read_text, read_u32, read_u64
+from .struct_reader import (
+    NIL,
+    find_end_of_value,
+    read_bytes,
+    read_text,
+    read_u32,
+    read_u64,
+    split_struct_into_raw_fields,
+)
 
 
 class Envelope(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
@@ -190,7 +198,7 @@ def _decode_with_extras(data: bytes, refusal: Exception) -> Envelope | None:
 
 def _decode_unusual(data: bytes) -> Envelope:
     """Decodes the shapes that no known producer writes."""
-    fields = read_struct(data, "the envelope", _FIELDS, min_array_fields=3)
+    fields = split_struct_into_raw_fields(data, "the envelope", _FIELDS, min_array_fields=3)
     for name in ("id", "payload", "created_at_ms"):
         if name not in fields:
             raise DecodeError(f"the envelope has no {name}")

@@ -22,11 +22,11 @@ from .struct_reader import (
     find_end_of_value,
     read_bytes,
     read_optional,
-    read_struct,
     read_text,
     read_u32,
     read_u64,
     read_variant,
+    split_struct_into_raw_fields,
 )
 
 _FIELDS = (
@@ -92,7 +92,7 @@ def _digest_spec(spec: bytes) -> bytes:
 
 def decode_spec(data: bytes) -> RepeatSpec:
     """Returns the repeatable that `data` starts with; raises DecodeError also if it could never be fired."""
-    fields = read_struct(data, "the repeatable", _FIELDS, min_array_fields=_MIN_FIELDS)
+    fields = split_struct_into_raw_fields(data, "the repeatable", _FIELDS, min_array_fields=_MIN_FIELDS)
 
     def field_or_nil(name: str) -> bytes:
         return fields.get(name, NIL)
@@ -117,10 +117,10 @@ def decode_spec(data: bytes) -> RepeatSpec:
 def _read_pattern(raw: bytes) -> RepeatPattern:
     tag, content = read_variant(raw, _PATTERNS, "pattern")
     if tag == "Every":
-        fields = read_struct(content, tag, ("interval_ms",), min_array_fields=1)
+        fields = split_struct_into_raw_fields(content, tag, ("interval_ms",), min_array_fields=1)
         return RepeatPattern.every(read_u64(fields.get("interval_ms", NIL), "interval_ms"))
     if tag == "Cron":
-        fields = read_struct(content, tag, ("expression", "tz"), min_array_fields=2)
+        fields = split_struct_into_raw_fields(content, tag, ("expression", "tz"), min_array_fields=2)
         tz = read_optional(read_text, fields.get("tz", NIL), "tz")
         return RepeatPattern.cron(read_text(fields.get("expression", NIL), "expression"), tz)
     raise DecodeError(f"pattern must be Every or Cron, not {tag!r}"[:200])
@@ -129,7 +129,7 @@ def _read_pattern(raw: bytes) -> RepeatPattern:
 def _read_policy(raw: bytes) -> MissedFiresPolicy:
     tag, content = read_variant(raw, _POLICIES, "missed_fires")
     if tag == "FireAll":
-        fields = read_struct(content, tag, ("max_catchup",), min_array_fields=1)
+        fields = split_struct_into_raw_fields(content, tag, ("max_catchup",), min_array_fields=1)
         max_catchup = read_u32(fields.get("max_catchup", NIL), "max_catchup")
         # A user cannot ask to catch up on none; other producers can, and mean this.
         return MissedFiresPolicy.fire_all(max_catchup) if max_catchup else MissedFiresPolicy.skip()

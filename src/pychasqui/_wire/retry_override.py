@@ -9,7 +9,15 @@ from __future__ import annotations
 from .._core.retry_options import KINDS, BackoffSpec, RetryOverride, Unsigned32, Unsigned64
 from ..errors import DecodeError
 from .msgpack import encode
-from .struct_reader import NIL, read_float, read_optional, read_struct, read_u32, read_u64, read_variant
+from .struct_reader import (
+    NIL,
+    read_float,
+    read_optional,
+    read_u32,
+    read_u64,
+    read_variant,
+    split_struct_into_raw_fields,
+)
 
 # What the hot path decodes from an envelope, in one call.
 PackedBackoff = tuple[str, Unsigned64, Unsigned64 | None, float | None, Unsigned64 | None]
@@ -39,7 +47,7 @@ def unpack_retry(packed: PackedRetry) -> RetryOverride:
 
 def decode_retry(raw: bytes) -> RetryOverride:
     """Reads an override in any shape."""
-    fields = read_struct(raw, "retry", RetryOverride.__struct_fields__, min_array_fields=2)
+    fields = split_struct_into_raw_fields(raw, "retry", RetryOverride.__struct_fields__, min_array_fields=2)
     return RetryOverride(
         max_attempts=read_optional(read_u32, fields.get("max_attempts", NIL), "retry.max_attempts"),
         backoff=read_optional(_read_backoff, fields.get("backoff", NIL), "backoff"),
@@ -47,7 +55,7 @@ def decode_retry(raw: bytes) -> RetryOverride:
 
 
 def _read_backoff(raw: bytes, value_name: str) -> BackoffSpec:
-    fields = read_struct(raw, value_name, BackoffSpec.__struct_fields__, min_array_fields=5)
+    fields = split_struct_into_raw_fields(raw, value_name, BackoffSpec.__struct_fields__, min_array_fields=5)
     for name in ("kind", "delay_ms"):
         if name not in fields:
             raise DecodeError(f"{value_name} has no {name}")

@@ -32,7 +32,9 @@ _decode_u64 = msgspec.msgpack.Decoder(Unsigned64).decode
 _decode_float = msgspec.msgpack.Decoder(float).decode
 
 
-def read_struct(data: bytes, value_name: str, names: tuple[str, ...], *, min_array_fields: int) -> dict[str, bytes]:
+def split_struct_into_raw_fields(
+    data: bytes, value_name: str, names: tuple[str, ...], *, min_array_fields: int
+) -> dict[str, bytes]:
     """Returns the fields of the struct that `data` starts with, each still encoded."""
     is_keyed = is_map(data[0]) if data else False
     if not is_keyed and not (data and is_array(data[0])):

@@ -164,7 +164,7 @@ class Acker(Service):
 
     async def _ack_jobs_by_script(self) -> None:
         try:
-            await self._send_acks(self._done_by_script, self._send_ack_by_script, self._kinds[1])
+            await self._send_acks(self._done_by_script, self._send_ack_batch_by_script, self._kinds[1])
         except RedisTrouble as error:
             self._give_up_result_that_breaks_connections(error)
             raise
@@ -206,7 +206,7 @@ class Acker(Service):
         ids = [job.entry_id for job in jobs]
         return SentAck(jobs, self._broker.send_ack(self._group, ids, self._make_completed_events_callback(jobs)))
 
-    def _send_ack_by_script(self, start: int) -> SentAck:
+    def _send_ack_batch_by_script(self, start: int) -> SentAck:
         jobs = self._done_by_script[start : start + self._script_batch_size(start)]
         ack = self._ack_with_results(jobs) if self._result_ttl_ms else self._ack_unique(jobs)
         return SentAck(jobs, asyncio.create_task(ack))

@@ -56,7 +56,7 @@ class FailedJobMover:
         await self._move_first_batches(self._failed, self._send_reschedule)
 
     async def bury_first_batches(self) -> None:
-        await self._move_first_batches(self._dead, self._send_bury)
+        await self._move_first_batches(self._dead, self._bury_batch)
 
     async def _move_first_batches(self, moves: Unsettled[T], send: Callable[[list[T]], Awaitable[SettledJobs]]) -> None:
         """Sends a few script calls at a time: none keeps the server busy for long, and the next one is there."""
@@ -90,7 +90,7 @@ class FailedJobMover:
             self._on_rescheduled(min(moved))
         return settled
 
-    async def _send_bury(self, dead: list[Buried]) -> SettledJobs:
+    async def _bury_batch(self, dead: list[Buried]) -> SettledJobs:
         return await self._broker.bury(self._group, self._consumer, self._dlq_max_len, dead, self._events_max_len)
 
     def _handle_answers_and_return_refused(self, jobs: list[T], settled: SettledJobs) -> list[T]:

@@ -79,7 +79,7 @@ class PromoterService(LeaderService):
         await self._broker.release_promoter_lease(self._holder)
 
     async def _subscribe(self) -> bool:
-        return await self._broker.subscribe_to_due(self.handle_due_hint)
+        return await self._broker.subscribe_to_due_hints_while_connected(self.handle_due_hint)
 
     async def _do_due_if_leader_and_choose_pause_s(self, *, gets_no_messages: bool) -> float:
         now = clock.monotonic()

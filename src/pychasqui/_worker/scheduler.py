@@ -75,7 +75,7 @@ class SchedulerService(LeaderService):
         await self._repeats.release_scheduler_lease(self._holder)
 
     async def _subscribe(self) -> bool:
-        return await self._repeats.subscribe_to_due(self.handle_due_hint)
+        return await self._repeats.subscribe_to_due_hints_while_connected(self.handle_due_hint)
 
     async def _do_due_if_leader_and_choose_pause_s(self, *, gets_no_messages: bool) -> float:
         self._next_due, self._gives_way = float("inf"), False

@@ -62,7 +62,9 @@ class ThreadLanes:
         self._coroutine_tasks: dict[int, asyncio.Task[None]] = {}  # by thread: what its handler has returned
         self._started = 0
         self._lost_undecoded: set[bytes] = set()  # entries that were lost while they were decoded
-        self._threads = Threads(len(self._running), run_jobs=self._run_jobs, has_job=self._may_start_job)
+        self._threads = Threads(
+            len(self._running), run_jobs=self._run_jobs_until_none_may_start, has_job=self._may_start_job
+        )
         self._loop: asyncio.AbstractEventLoop  # from start() on
         self._context: Context
         self._loop_calls: LoopCalls | None = None
@@ -182,17 +184,17 @@ class ThreadLanes:
 
     # In a thread ----------------------------------------------------------------------------------------------------
 
-    def _run_jobs(self, thread_number: int) -> None:
+    def _run_jobs_until_none_may_start(self, thread_number: int) -> None:
         """Runs one job after another, until there is none to start."""
         try:
-            self._run_jobs_while_one_may_start(thread_number)
+            self._run_jobs_and_raise_defects(thread_number)
         except CallCancelled:
             pass  # its job stays where it is: it has no outcome
         except BaseException as defect:  # noqa: BLE001  errors of handlers are outcomes
             with suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._on_death, "lane", defect)
 
-    def _run_jobs_while_one_may_start(self, thread_number: int) -> None:
+    def _run_jobs_and_raise_defects(self, thread_number: int) -> None:
         inbox, running, moving, threads = self._inbox, self._running, self._moving, self._threads
         loop_calls = self._loop_calls
         assert loop_calls is not None

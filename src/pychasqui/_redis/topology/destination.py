@@ -92,7 +92,7 @@ class RoutedDestination:
         else:
             route.request_refresh()
 
-    def try_to_record_moved_slot(self, endpoint: Endpoint, error: ReplyError) -> bool:
+    def record_moved_slot_and_check_may_stay(self, endpoint: Endpoint, error: ReplyError) -> bool:
         route, moved = self._connector.route, _read_moved(error, endpoint)
         if route is None or moved is None:
             return False

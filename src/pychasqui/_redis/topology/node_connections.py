@@ -54,7 +54,7 @@ class FixedAddress:
     def report_trouble(self, endpoint: Endpoint, error: object) -> None:
         """There is no other."""
 
-    def try_to_record_moved_slot(self, endpoint: Endpoint, error: object) -> bool:
+    def record_moved_slot_and_check_may_stay(self, endpoint: Endpoint, error: object) -> bool:
         """No slot is asked for."""
         return False
 
