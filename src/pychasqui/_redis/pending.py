@@ -6,7 +6,7 @@ from .._core.limits import RELEASED
 from . import scripts
 from .command_replies import read_last_pending_id, read_pending_count_by_consumer, read_pending_entries
 from .leases import RELEASED_IDLE_MS, WORKERS_KEPT_MS, LeaseCalls
-from .replies import ByteBounds, ClaimedEntry, ReleasedEntries, read_claimed_entries, read_released_entries
+from .replies import ByteBounds, ClaimedEntry, ReleasedEntries, read_entries_with_delivery_counts, read_released_entries
 
 
 class PendingCalls(LeaseCalls):
@@ -23,7 +23,9 @@ class PendingCalls(LeaseCalls):
     ) -> list[ClaimedEntry]:
         """Returns a page of entries that are pending for this consumer, after an entry id; b"" for the first page."""
         arguments = (group, consumer, _range_start_after(after_id), last_id, count, *bounds)
-        return read_claimed_entries(await self.run_script(scripts.LIST_PENDING, (self._keys.stream,), arguments))
+        return read_entries_with_delivery_counts(
+            await self.run_script(scripts.LIST_PENDING, (self._keys.stream,), arguments)
+        )
 
     async def list_pending_ids(
         self, group: str, consumer: str, after_id: bytes, last_id: bytes, count: int
@@ -48,14 +50,14 @@ class PendingCalls(LeaseCalls):
         keys = (self._keys.stream, self._keys.workers_of(group))
         arguments = (group, consumer, dead_consumer, repr(lease), min_idle_ms, count, *bounds)
         reply = await self.run_script(scripts.TAKE_OVER, keys, arguments)
-        return None if reply is None else read_claimed_entries(reply)
+        return None if reply is None else read_entries_with_delivery_counts(reply)
 
     async def claim_idle_without_lease(
         self, group: str, consumer: str, min_idle_ms: int, count: int, bounds: ByteBounds
     ) -> list[ClaimedEntry]:
         """Claims entries that lie idle with consumers without a lease."""
         keys = (self._keys.stream, self._keys.workers_of(group))
-        return read_claimed_entries(
+        return read_entries_with_delivery_counts(
             await self.run_script(scripts.CLAIM_IDLE, keys, (group, consumer, min_idle_ms, count, *bounds))
         )
 

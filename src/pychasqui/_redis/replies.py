@@ -129,7 +129,7 @@ class ClaimedEntry(NamedTuple):
 
 
 @raises_reply_error
-def read_claimed_entries(reply: Any) -> list[ClaimedEntry]:
+def read_entries_with_delivery_counts(reply: Any) -> list[ClaimedEntry]:
     return [_read_claimed_entry(entry_id, fields, deliveries) for entry_id, fields, deliveries in require_list(reply)]
 
 

@@ -33,7 +33,7 @@ LOGGED_AGAIN = 3  # leases after the last renewal in a worker's place, the next 
 
 
 class LeaseHolder:
-    """start_renewing_if_worker_does_not() -> renews what the workers do not renew -> start_ending_leases()."""
+    """watch_lease_and_renew_if_worker_does_not() -> renews what the workers do not renew -> start_ending_leases()."""
 
     def __init__(self) -> None:
         self._brokers: dict[tuple[str, bool], Broker] = {}
@@ -42,7 +42,7 @@ class LeaseHolder:
         self._holding: dict[HeldLease, asyncio.Task[None]] = {}
         self._ending: set[asyncio.Task[None]] = set()
 
-    def start_renewing_if_worker_does_not(self, lease: HeldLease) -> None:
+    def watch_lease_and_renew_if_worker_does_not(self, lease: HeldLease) -> None:
         if lease not in self._holding:
             self._holding[lease] = asyncio.create_task(self._keep_renewing_if_worker_does_not(lease))
 

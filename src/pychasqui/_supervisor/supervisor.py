@@ -154,7 +154,7 @@ class ProcessSupervisor:
         if isinstance(message, Loaded) and message.metrics_address is not None and self._http is None:
             self._start_task_that_must_not_fail(self._try_to_serve_pages(message.metrics_address))
         elif isinstance(message, LeaseTaken):
-            self._leases.start_renewing_if_worker_does_not(message.lease)
+            self._leases.watch_lease_and_renew_if_worker_does_not(message.lease)
         elif isinstance(message, Started):
             self._has_worked = True
             if self._memory_limit is not None:

@@ -199,14 +199,16 @@ def _join_server_in_folder(folder: Path, socket_path: Path) -> EmbeddedServer:
         lock = try_lock(files.users_lock, shared=True)
     server = EmbeddedServer(f"unix://{quote(str(socket_path))}", folder, lock)
     try:
-        _start_server_until_it_answers(folder, files, socket_path, deadline)
+        _start_server_if_none_runs_and_wait_for_answer(folder, files, socket_path, deadline)
     except BaseException:
         server.leave()
         raise
     return server
 
 
-def _start_server_until_it_answers(folder: Path, files: ServerFiles, socket_path: Path, deadline: float) -> None:
+def _start_server_if_none_runs_and_wait_for_answer(
+    folder: Path, files: ServerFiles, socket_path: Path, deadline: float
+) -> None:
     from .supervisor import does_server_answer, try_lock
 
     started = 0

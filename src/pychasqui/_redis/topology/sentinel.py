@@ -83,9 +83,9 @@ class SentinelSurvey:
         )
         known = [read_first_pairs(each) for each in others] if isinstance(others, list) else []
         return MasterReport(
-            _read_address(master[0], master[1]),
+            _read_address_if_valid(master[0], master[1]),
             read_int(read_first_pairs(facts).get(b"config-epoch")) or 0,
-            frozenset(filter(None, (_read_address(each.get(b"ip"), each.get(b"port")) for each in known))),
+            frozenset(filter(None, (_read_address_if_valid(each.get(b"ip"), each.get(b"port")) for each in known))),
             read_cut_text(own_id) or "",
             frozenset(read_cut_text(each.get(b"runid")) or "" for each in known),
         )
@@ -143,6 +143,6 @@ class SentinelSurvey:
         return answers.make_no_answer_error("Sentinel")
 
 
-def _read_address(host: Any, port: Any) -> Address | None:
+def _read_address_if_valid(host: Any, port: Any) -> Address | None:
     name, number = read_cut_text(host), read_int(port)
     return Address(name, number) if name and number else None
