@@ -7,6 +7,7 @@ import json
 import signal
 import socket
 import subprocess
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -51,6 +52,15 @@ def app(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.fixture
+def hang_up_by_default() -> Iterator[None]:
+    """A suite that was started by nohup ignores SIGHUP, and so do processes that inherit that."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.usefixtures("hang_up_by_default")
 @pytest.mark.parametrize(
     ("number", "shown"), ((signal.SIGTERM, "SIGTERM"), (signal.SIGINT, "SIGINT"), (signal.SIGHUP, "SIGTERM"))
 )

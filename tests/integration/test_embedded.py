@@ -183,12 +183,23 @@ class TestEnd:
         queue = Queue("emails", redis_url=f"embedded://{folder}")
         waiting = asyncio.create_task(queue.wait_for_result("none"))  # over a connection of its own
         await queue.add("send", wait_replicas=0)
-        await eventually(lambda: queue._results is not None and queue._results._listening is not None)
+        await eventually(lambda: queue._results is not None and queue._results._listening)
         await queue.close()
         with pytest.raises(Closed):
             await waiting
         assert is_unlocked(ServerFiles(folder).users_lock)
         await eventually(lambda: is_free(folder))
+
+    def test_a_queue_that_is_closed_while_it_joins_leaves_also_if_its_loop_ends_before(self, folder) -> None:
+        async def close_while_joining() -> None:
+            queue = Queue("emails", redis_url=f"embedded://{folder}")
+            adding = asyncio.create_task(queue.add("send"))
+            await asyncio.sleep(0.01)  # its thread starts the server, which takes longer
+            adding.cancel()
+            await queue.close()
+
+        asyncio.run(close_while_joining())
+        assert is_unlocked(ServerFiles(folder).users_lock)
 
     def test_a_loop_for_each_call_leaves_no_user_behind(self, folder) -> None:
         app = App(f"embedded://{folder}")

@@ -169,7 +169,7 @@ class TestCalls:
             jobs = list(pool.map(lambda number: sync_queue.add("mail", number), range(200)))
         assert len({job.id for job in jobs}) == 200
         assert sync_queue.counts().waiting == 200
-        assert len(threading.enumerate()) == threads, "no thread was started"
+        assert len(threading.enumerate()) <= threads, "no thread was started"
 
     @pytest.mark.parametrize("has_wait_groups", (True, False))
     def test_a_call_that_waits_for_long_does_not_hold_up_those_that_started_with_it(

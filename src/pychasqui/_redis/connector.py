@@ -149,14 +149,13 @@ class Connector:
         """Returns where to connect. Called before each attempt: an embedded server may have to be started again."""
         if self._location is not None:
             return self._location.node
-        from ..embedded import join
+        from ..embedded import JoinInThread
 
-        joining = asyncio.create_task(asyncio.to_thread(join, self._url))
+        joining = JoinInThread(self._url)
         try:
-            joined = await asyncio.shield(joining)
+            joined = await asyncio.to_thread(joining.join)
         except asyncio.CancelledError:
-            # The thread cannot be stopped; once it has joined, it leaves again.
-            joining.add_done_callback(_leave_joined_server)
+            joining.leave_or_have_thread_leave()
             raise
         if self._embedded is not None:  # an earlier attempt, or another connection that joined meanwhile
             self._embedded.leave()
@@ -196,8 +195,3 @@ def _make_hashable_key(provider: Any) -> Hashable:
     else:
         found: Hashable = provider
         return found
-
-
-def _leave_joined_server(joining: asyncio.Task[EmbeddedServer]) -> None:
-    if not joining.cancelled() and joining.exception() is None:
-        joining.result().leave()

@@ -19,6 +19,7 @@ import shutil
 import stat
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,6 +68,34 @@ def join(url: str) -> EmbeddedServer:
         return _join_server_in_folder(folder, socket_path)
     except OSError as error:
         raise RedisTrouble(f"the embedded server's folder {str(folder)!r} cannot be used: {error}") from error
+
+
+class JoinInThread:
+    """A join() whose caller may give up: the thread cannot be stopped, and must not stay a user for nobody.
+
+    It needs no event loop to leave, because that may be closed before the thread has joined.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._lock = threading.Lock()
+        self._joined: EmbeddedServer | None = None
+        self._is_given_up = False
+
+    def join(self) -> EmbeddedServer:
+        joined = join(self._url)
+        with self._lock:
+            self._joined, is_given_up = joined, self._is_given_up
+        if is_given_up:
+            joined.leave()
+        return joined
+
+    def leave_or_have_thread_leave(self) -> None:
+        with self._lock:
+            self._is_given_up = True
+            joined = self._joined
+        if joined is not None:
+            joined.leave()
 
 
 def parse_folder(url: str, working_folder: Path | None = None) -> Path:
