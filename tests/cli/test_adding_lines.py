@@ -70,7 +70,7 @@ async def test_a_server_that_refuses_a_later_line_is_named_with_what_was_added_b
         server.execute("CONFIG", "SET", "maxmemory", "1")
         _, err = await asyncio.to_thread(process.communicate, "1\n", timeout=20)
     assert process.returncode == ExitCode.REDIS
-    assert err.startswith("Error: OOM ")
+    assert "OOM command not allowed" in err  # Redis 6.2 has more words before it
     assert err.endswith("; the first 1,000 jobs are in the queue\n")
 
 

@@ -63,15 +63,12 @@ async def test_one_port_serves_the_sum_of_all_processes_also_of_one_that_was_kil
     assert re.search(r"^chasquimq_worker_concurrency\{.*\} 8$", text, re.MULTILINE)
     assert re.search(r"^chasquimq_worker_ready\{.*\} 1$", text, re.MULTILINE)
     assert "\nchasquimq_worker_processes 2\n" in text
-    statuses: set[int] = set()
-
-    async def was_not_ready() -> bool:
-        statuses.add((await fetch(port, "/readyz"))[0])
-        return 503 in statuses
-
-    not_ready = asyncio.create_task(eventually(was_not_ready, every=0.002))  # until the next process works
+    # The next process is not ready before it may load.
+    waits = "while not Path('may-load').exists():\n    time.sleep(0.01)\n"
+    (program.folder / "app.py").write_text(PROGRAM.replace("worker = make()", f"{waits}worker = make()"))
     os.kill(program.processes()[0].pid, signal.SIGKILL)
-    await not_ready
+    await eventually(lambda: is_not_ready(port))
+    (program.folder / "may-load").touch()
     await program.wait_for("was ended by SIGKILL")
     assert await completed(port) == 40
     await program.wait_for(" works\n", 3)
@@ -82,6 +79,10 @@ async def test_one_port_serves_the_sum_of_all_processes_also_of_one_that_was_kil
 
 async def is_ready(port: int) -> bool:
     return (await fetch(port, "/readyz"))[0] == 200
+
+
+async def is_not_ready(port: int) -> bool:
+    return (await fetch(port, "/readyz"))[0] == 503
 
 
 async def has_completed(port: int, count: int) -> bool:

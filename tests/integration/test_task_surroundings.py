@@ -329,7 +329,9 @@ class TestSchedules:
         @app.task(queue=queue_name, attempts=3, backoff=HOUR, timeout=HOUR)
         async def carry() -> None: ...
 
-        async with app, app.worker():
+        async with app:
+            async with app.worker():
+                pass
             await app.queue(queue_name).obliterate()
         assert [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING] == [
             "schedule 'app/beat/every 3600000': its jobs do not have unique_by, expires_in, if_exists of task 'beat', "
