@@ -49,5 +49,5 @@ async def test_30_000_jobs_take_few_short_collections_and_no_longer_one(events_e
         command = [sys.executable, "-c", PROGRAM, server.url, str(events_enabled)]
         done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=60, check=True)
     young, middle, full = map(int, done.stdout.split())
-    assert young <= 15
+    assert young <= 30  # 3 on a quiet machine; 46 to 63 with reads of 600
     assert (middle, full) in ((0, 0), (1, 0))
