@@ -45,9 +45,7 @@ class Destroyer:
         return any(group["name"] == GROUP.encode() for group in await self.client.xinfo_groups(self.stream.key))
 
     async def all_is_done(self) -> bool:
-        async with self.client.pipeline(
-            transaction=True
-        ) as both:  # a job may move in between
+        async with self.client.pipeline(transaction=True) as both:  # a job may move in between
             both.zcard(self.stream.key.replace(":stream", ":delayed"))
             both.xlen(self.stream.key)
             return await both.execute() == [0, 0] and await self.group_is_there()
