@@ -171,7 +171,8 @@ class SupervisedProgram:
     def runs(self, what: str, name: str = "") -> list[Run]:
         """The runs that did begin, or did end, of jobs of this name."""
         path = self.folder / "runs"
-        rows = [line.split() for line in path.read_text().splitlines()] if path.exists() else []
+        lines = path.read_text().splitlines(keepends=True) if path.exists() else []
+        rows = [line.split() for line in lines if line.endswith("\n")]  # the last one may be on its way to the file
         runs = [Run(row[1], row[2], row[3], int(row[4]), int(row[5]), float(row[6])) for row in rows if row[0] == what]
         return [run for run in runs if name in ("", run.name)]
 
