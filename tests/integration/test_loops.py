@@ -69,6 +69,7 @@ class TestOtherLoops:
         await worker.wait_until_started()
         await asyncio.to_thread(worker.shutdown)
         await asyncio.wait_for(worker.run(), 2)
+        assert not worker.is_running
 
 
 CLOSED_LOOP = """

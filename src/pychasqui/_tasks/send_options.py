@@ -79,7 +79,7 @@ def check_send_options(owner: str, options: Mapping[str, Any]) -> dict[str, Any]
         check_timeout_s(f"{owner}: timeout", given["timeout"])
     if "queue" in given:
         check_queue_name(given["queue"])
-    make_retry_override(given.get("attempts"), _make_backoff(given.get("backoff")))
+    make_retry_override(given.get("attempts"), _make_backoff_that_workers_keep(given.get("backoff")))
     return given
 
 
@@ -89,11 +89,11 @@ def make_add_options(given: Mapping[str, Any]) -> dict[str, Any]:
     if "at" in given:
         options["delay_ms"] = given["at"]
     if "backoff" in given:
-        options["backoff"] = _make_backoff(given["backoff"])
+        options["backoff"] = _make_backoff_that_workers_keep(given["backoff"])
     return options
 
 
-def _make_backoff(backoff: timedelta | BackoffSpec | None) -> int | BackoffSpec | None:
+def _make_backoff_that_workers_keep(backoff: timedelta | BackoffSpec | None) -> int | BackoffSpec | None:
     """A long delay is sent with itself as its bound: by default, workers of both kinds would cut it to 30 s."""
     if isinstance(backoff, timedelta):
         delay_ms = backoff // timedelta(milliseconds=1)
