@@ -48,8 +48,8 @@ class FailureHandler:
         self._bury = bury
         self._unknown_kinds: set[str] = set()
 
-    def reschedule_or_bury_after_error(self, job: Delivery, error: BaseException) -> None:
-        """The handler raised."""
+    def handle_run_error(self, job: Delivery, error: BaseException) -> None:
+        """Reschedules or buries a job whose handler raised; finishes one whose run was stopped because it is cancelled."""
         self._warn_of_unknown_backoff_kind(job)
         if (stop := self._stops.pop_stop(job)) is not None:
             if stop.is_for_cancelled_job:

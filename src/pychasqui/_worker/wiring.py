@@ -195,7 +195,7 @@ def build_components(
         shared,
         on_start=None if event_writer is None else event_writer.queue_active_event,
         on_done=acker.done,
-        on_failed=logs.bind_job_to_call(config.queue_name, failures.reschedule_or_bury_after_error),
+        on_failed=logs.bind_job_to_call(config.queue_name, failures.handle_run_error),
         decode=decoder.decode_or_settle_put_off_job,
         is_abandoned=is_abandoned,
     )
