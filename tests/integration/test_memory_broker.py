@@ -262,14 +262,14 @@ class TestPending:
     async def test_pending_entries_are_listed_page_by_page(self, bench: Bench) -> None:
         ids = await bench.fill(3)
         await bench.read()
-        assert await bench.broker.last_pending_id(GROUP) == ids[-1]
+        assert await bench.broker.read_last_pending_id(GROUP) == ids[-1]
         page = await bench.broker.list_pending(GROUP, ME, ids[0], b"+", 1, BOUNDS)
         assert [(one.id, one.fields, one.deliveries) for one in page] == [(ids[1], [b"d", b"x"], 1)]
         assert await bench.broker.list_pending(GROUP, OTHER, b"", b"+", 10, BOUNDS) == []
 
     async def test_a_group_that_holds_nothing_has_no_last_pending_entry(self, bench: Bench) -> None:
         await bench.fill(1)
-        assert await bench.broker.last_pending_id(GROUP) is None
+        assert await bench.broker.read_last_pending_id(GROUP) is None
 
     async def test_one_more_delivery_is_counted_once(self, bench: Bench) -> None:
         ids = await bench.fill(1)

@@ -434,7 +434,7 @@ class MemoryBroker(Broker):
         return dict(Counter(held.consumer.encode() for held in self._group(group).pending.values()))
 
     @_answered
-    async def last_pending_id(self, group: str) -> bytes | None:
+    async def read_last_pending_id(self, group: str) -> bytes | None:
         return max(self._group(group).pending, key=_number, default=None)
 
     def _pending(self, group: str, consumer: str, after: bytes, last: bytes, count: int) -> list[tuple[bytes, Held]]:

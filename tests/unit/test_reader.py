@@ -117,7 +117,7 @@ class Redis:
         self.broker.answer_with = {
             "send_read": self._read,
             "read_within_bounds": lambda *_: [],
-            "last_pending_id": lambda *_: b"999999-0",
+            "read_last_pending_id": lambda *_: b"999999-0",
             "list_pending": self._list_pending,
             "release_entries": lambda group, consumer, held, deadline_ms: ReleasedEntries(len(held), len(held)),
             "report_held_to_rebuild_group": lambda *_: True,

@@ -152,7 +152,7 @@ ASKS: dict[str, Callable[[Broker], Any]] = {
     "claim_idle": lambda broker: broker.claim_idle_without_lease("g", "c", 1000, 10, BOUNDS),
     "pending_page": lambda broker: broker.list_pending("g", "c", b"", b"+", 10, BOUNDS),
     "pending_ids": lambda broker: broker.list_pending_ids("g", "c", b"", b"+", 10),
-    "last_pending": lambda broker: broker.last_pending_id("g"),
+    "last_pending": lambda broker: broker.read_last_pending_id("g"),
     "read_within_bounds": lambda broker: broker.read_within_bounds("g", "c", 10, BOUNDS),
     "recount": lambda broker: broker.increment_delivery_counts("g", "c", HELD),
     "promote": lambda broker: broker.promote_batch_if_leader("h", 1000, 10, events_max_len=0),

@@ -9,7 +9,7 @@ from typing import Any
 
 from .._core.limits import LARGE_JOB_BYTES
 from .._core.options import PLAIN, AddOptions, estimate_options_cost_bytes
-from .._redis.adding import read_add_statuses, read_added_count, read_idmp_added_count
+from .._redis.adding import read_add_statuses, read_added_count_or_none, read_idmp_added_count_or_none
 from .._redis.replies import FULL, NEW
 from ..errors import AddUnknown, ChasquiError, QueueFull
 from ..metrics import JobsAdded
@@ -151,9 +151,9 @@ class AddBatch:
     def read_reply(self, reply: Any) -> int | bytes | None:
         """How many plain jobs were taken, or a status for each job; None if this is no answer to this batch."""
         if self.is_sent_by_idmp:
-            return read_idmp_added_count(reply)
+            return read_idmp_added_count_or_none(reply)
         if self.options is None:
-            return read_added_count(reply, len(self.envelopes))
+            return read_added_count_or_none(reply, len(self.envelopes))
         return read_add_statuses(reply, len(self.envelopes))
 
     def fail_waiters(self, error: ChasquiError) -> None:

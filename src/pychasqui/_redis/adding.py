@@ -165,7 +165,7 @@ class AddBroker:
 
     def live_session_or_none(self) -> AddSession | None:
         """Returns the session of the open socket; None while the connection is lost."""
-        socket = self.connection.live_socket()
+        socket = self.connection.live_socket_or_none()
         if socket is None:
             return None
         session = self._session
@@ -181,7 +181,7 @@ class AddBroker:
 
     def forget_scripts(self) -> None:
         """Notes that the server has lost the scripts (SCRIPT FLUSH, failover): the next add carries the text again."""
-        if (socket := self.connection.live_socket()) is not None:
+        if (socket := self.connection.live_socket_or_none()) is not None:
             scripts.ADD.mark_unloaded(socket)
             scripts.ADD_WITH_OPTIONS.mark_unloaded(socket)
 
@@ -231,12 +231,12 @@ def make_add_with_options_arguments(
     return arguments
 
 
-def read_idmp_added_count(reply: Any) -> int | None:
+def read_idmp_added_count_or_none(reply: Any) -> int | None:
     """Returns 1 for the entry's id that XADD answers with; None if this is no answer to it."""
     return 1 if type(reply) is bytes else None
 
 
-def read_added_count(reply: Any, jobs: int) -> int | None:
+def read_added_count_or_none(reply: Any, jobs: int) -> int | None:
     """Returns how many of a batch add.lua took, from its front; None if this is no answer to it."""
     return reply if type(reply) is int and 0 <= reply <= jobs else None
 

@@ -36,7 +36,7 @@ from .failed_jobs import Buried, Rescheduled
 from .keys import Keys
 from .pending import PendingCalls
 from .reading import ReadInFlight, ReadRequest
-from .registry import log_registration_refusal, make_registration_arguments
+from .registry import log_if_registration_refused, make_registration_arguments
 from .replies import ByteBounds, ClaimedEntry, SettledJobs, read_count, read_new_entries, read_settled_jobs
 from .server_checks import SILENCED_BY, Risks, describe_vulnerability, read_risks
 from .socket import OnReply, Socket, pack
@@ -131,7 +131,7 @@ class Broker(PendingCalls, DelayedCalls, CancelCalls):
         self, group: str, ids: list[bytes], events: EventsOnSend | None = None
     ) -> asyncio.Future[None] | AckInFlight:
         """Does what ack() does; returns with the ack on its way, and awaiting what it returns gives the end."""
-        socket = self._connection.live_socket()
+        socket = self._connection.live_socket_or_none()
         if socket is None or socket.dialect is None or not socket.dialect.xackdel or socket.is_congested:
             return asyncio.ensure_future(self.ack(group, ids, events))
         reply = self._send_ackdel(socket, group, ids, events)  # hot: no task, and a turn of the loop earlier
@@ -245,7 +245,7 @@ class Broker(PendingCalls, DelayedCalls, CancelCalls):
 
     def write_or_drop_events(self, batch: EventBatch) -> None:
         """Writes events in this turn's write. No caller waits for them: without a connection they are dropped."""
-        socket = self._connection.live_socket()
+        socket = self._connection.live_socket_or_none()
         if socket is None:
             batch.on_written(len(batch.others) + len(batch.completed), ConnectionLost("the connection is lost"))
         else:
@@ -264,11 +264,11 @@ class Broker(PendingCalls, DelayedCalls, CancelCalls):
     async def register_queue(self) -> None:
         """Notes in the registry of queues that this one is in use. A refusal is logged. Harmless to send again."""
         try:
-            log_registration_refusal(
+            log_if_registration_refused(
                 await self.run_script(scripts.REGISTER_QUEUE, (), make_registration_arguments(self._keys))
             )
         except ReplyError as error:
-            log_registration_refusal(error)
+            log_if_registration_refused(error)
 
     # Pausing and the server -----------------------------------------------------------------------------------------
 
@@ -294,7 +294,7 @@ class Broker(PendingCalls, DelayedCalls, CancelCalls):
 
     def capabilities(self) -> dict[str, bool]:
         """Returns which of the newer commands the connected server has, by name; empty while there is no connection."""
-        socket = self._connection.live_socket()
+        socket = self._connection.live_socket_or_none()
         dialect = None if socket is None else socket.dialect
         if dialect is None:
             return {}
@@ -306,7 +306,7 @@ class Broker(PendingCalls, DelayedCalls, CancelCalls):
 
         It is "" if none is known, if there is no connection, and if the environment sets SILENCED_BY.
         """
-        socket = self._connection.live_socket()
+        socket = self._connection.live_socket_or_none()
         dialect = None if socket is None else socket.dialect
         is_silenced = bool(os.environ.get(SILENCED_BY))
         return "" if dialect is None or is_silenced else describe_vulnerability(dialect.server, dialect.version)

@@ -33,36 +33,36 @@ class RedisCalls:
 
     @property
     def is_connected(self) -> bool:
-        return self._connection.live_socket() is not None
+        return self._connection.live_socket_or_none() is not None
 
     @property
     def is_congested(self) -> bool:
         """Whether the server is slow to take what is written: what no caller waits for is dropped meanwhile."""
-        socket = self._connection.live_socket()
+        socket = self._connection.live_socket_or_none()
         return socket is not None and socket.is_congested
 
     @property
     def client_id(self) -> int | None:
         """The server's number for the open connection, as CLIENT UNBLOCK takes it; None while it is lost."""
-        socket = self._connection.live_socket()
+        socket = self._connection.live_socket_or_none()
         return None if socket is None or socket.dialect is None else socket.dialect.client_id
 
     @property
     def server_name_and_version(self) -> str:
         """The name and version of the server, such as "redis 8.6.0"; "" while there is no connection."""
-        socket = self._connection.live_socket()
+        socket = self._connection.live_socket_or_none()
         return "" if socket is None or socket.dialect is None else str(socket.dialect)
 
     @property
     def is_in_cluster(self) -> bool:
         """Whether the connected server is a node of a cluster."""
-        socket = self._connection.live_socket()
+        socket = self._connection.live_socket_or_none()
         return socket is not None and socket.dialect is not None and socket.dialect.mode == "cluster"
 
     @property
     def has_shard_channels(self) -> bool:
         """Whether messages go by shard channels: in a cluster, from Redis 7.0 on."""
-        socket = self._connection.live_socket()
+        socket = self._connection.live_socket_or_none()
         return socket is not None and socket.dialect is not None and socket.dialect.has_shards
 
     @property
@@ -130,7 +130,7 @@ class RedisCalls:
 
     def send(self, words: tuple[Any, ...], on_reply: OnReply) -> None:
         """Sends one command in this turn's write. `on_reply` gets its reply, or at once why it cannot be sent."""
-        socket = self._connection.live_socket()
+        socket = self._connection.live_socket_or_none()
         if socket is None or socket.is_congested:
             on_reply(ConnectionLost("the server does not take it now"))
         else:

@@ -118,7 +118,7 @@ class Connection:
     async def wait_for_socket(self, deadline: float) -> Socket:
         """Returns a live socket; raises if there is none by the deadline."""
         self._bind_to_loop()
-        while (socket := self.live_socket()) is None:
+        while (socket := self.live_socket_or_none()) is None:
             if self._is_closed:
                 raise Closed("the connection is closed")
             if self._opening is None or self._opening.done():
@@ -133,14 +133,14 @@ class Connection:
                 raise type(trouble)(*trouble.args)  # a new error for each caller: a shared one would collect tracebacks
         return socket
 
-    def live_socket(self) -> Socket | None:
+    def live_socket_or_none(self) -> Socket | None:
         socket = self.socket
         return socket if socket is not None and socket.lost is None else None
 
     @property
     def address(self) -> str:
         """Where the live socket leads; "" while there is none."""
-        return "" if self.live_socket() is None or self._endpoint is None else self._endpoint.address
+        return "" if self.live_socket_or_none() is None or self._endpoint is None else self._endpoint.address
 
     def to_node_of_slot(self, slot: int) -> Connection:
         """Returns the connection to the node that has the slot, which ends with this one; usually this one."""
@@ -238,7 +238,7 @@ class Connection:
 
         What is in flight at a former master may be executed there later, and lost with it: so it is not waited for.
         """
-        endpoint, socket = self._endpoint, self.live_socket()
+        endpoint, socket = self._endpoint, self.live_socket_or_none()
         if self._is_closed or endpoint is None or self._destination.may_be_right_server(endpoint):
             return
         reason = Redirected(f"{endpoint.address} is no longer the right server")

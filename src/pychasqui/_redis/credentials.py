@@ -146,7 +146,7 @@ async def _call_provider(provider: Any, address: str | None) -> Any:
     arguments = (address,) if _takes_address(call) else ()
     if inspect.iscoroutinefunction(call) or inspect.iscoroutinefunction(getattr(call, "__call__", None)):  # noqa: B004  to look at it
         return await _await_answer(call(*arguments))
-    answer = await _call_in_thread(lambda: call(*arguments))
+    answer = await _call_in_daemon_thread(lambda: call(*arguments))
     return await _await_answer(answer) if inspect.isawaitable(answer) else answer
 
 
@@ -169,7 +169,7 @@ def _takes_address(call: Callable[..., Any]) -> bool:
     return True
 
 
-async def _call_in_thread(call: Callable[[], Any]) -> Any:
+async def _call_in_daemon_thread(call: Callable[[], Any]) -> Any:
     """Calls it in a thread that nobody waits for at the end of the process: a provider may hang."""
     loop = asyncio.get_running_loop()
     answered: asyncio.Future[tuple[Any, BaseException | None]] = loop.create_future()

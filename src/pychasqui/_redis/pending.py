@@ -14,7 +14,7 @@ class PendingCalls(LeaseCalls):
         """Returns how many entries each consumer holds."""
         return read_pending_count_by_consumer(await self.call("XPENDING", self._keys.stream, group))
 
-    async def last_pending_id(self, group: str) -> bytes | None:
+    async def read_last_pending_id(self, group: str) -> bytes | None:
         """Returns the last entry that is pending for any consumer."""
         return read_last_pending_id(await self.call("XPENDING", self._keys.stream, group))
 

@@ -29,11 +29,11 @@ def send_registration(socket: Socket, keys: Keys, deadline: float) -> None:
     socket.send(
         scripts.REGISTER_QUEUE.pack_and_mark_loaded(socket, (), make_registration_arguments(keys)),
         deadline,
-        log_registration_refusal,
+        log_if_registration_refused,
     )
 
 
-def log_registration_refusal(reply: Any) -> None:
+def log_if_registration_refused(reply: Any) -> None:
     """Logs what a registration was answered with, unless the name is in the registry now."""
     if reply != b"":
         text = reply.decode("utf-8", "replace") if isinstance(reply, bytes) else str(reply)

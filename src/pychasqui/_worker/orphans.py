@@ -105,7 +105,7 @@ class Orphans:
 
     async def _begin_orphan_search(self) -> OrphanSearch | None:
         await self._releaser.forget_releases_past_deadline()
-        last = await self._broker.last_pending_id(self._group)
+        last = await self._broker.read_last_pending_id(self._group)
         return None if last is None else OrphanSearch(b"", last)
 
     async def _adopt_orphans_of_page(self, search: OrphanSearch) -> AdoptedPage | None:

@@ -146,7 +146,7 @@ class Startup:
         """
         me, after = (self._group, self._consumer), b""
         try:
-            last = await self._retry_until_answered(self._broker.last_pending_id, self._group)
+            last = await self._retry_until_answered(self._broker.read_last_pending_id, self._group)
             while last and (
                 seen := await self._retry_until_answered(self._broker.list_pending_ids, *me, after, last, COUNT_A_CALL)
             ):
