@@ -71,9 +71,9 @@ class ClusterSurvey:
         self._pings = {address: ping for address, ping in self._pings.items() if address in owners or not ping.done()}
         for address in owners:
             if (ping := self._pings.get(address)) is None or ping.done():
-                self._pings[address] = asyncio.ensure_future(self._ping_master(address))
+                self._pings[address] = asyncio.ensure_future(self._ping_and_track_silence(address))
 
-    async def _ping_master(self, address: Address) -> None:
+    async def _ping_and_track_silence(self, address: Address) -> None:
         try:
             await self._nodes.connection_to(address).call("PING", timeout_s=ASK_S)
         except ReplyError:  # a user that may not ask; the node answers
@@ -91,7 +91,7 @@ class ClusterSurvey:
         if known is not None:
             chosen = random.sample(chosen, min(len(chosen), MAX_NODES_ASKED))
         answers = await self._nodes.ask_nodes_until_enough_answer(
-            chosen, self._ask_node, enough_answers=min(2, len(chosen))
+            chosen, self._ask_node_for_map, enough_answers=min(2, len(chosen))
         )
         if not answers.found:
             raise self._make_no_answer_error(answers)
@@ -117,7 +117,7 @@ class ClusterSurvey:
         is_recent = bool(known.moved) and now < self._moved_at + OLDER_S
         return is_recent and newest.epoch == known.epoch and newest.ranges == known.ranges
 
-    async def _ask_node(self, address: Address, connection: Connection) -> NodeMap:
+    async def _ask_node_for_map(self, address: Address, connection: Connection) -> NodeMap:
         socket = await connection.wait_for_socket(connection.make_deadline())
         if socket.dialect is not None and socket.dialect.mode == "sentinel":
             raise make_server_is_sentinel_error(address)

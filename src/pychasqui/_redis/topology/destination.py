@@ -87,13 +87,13 @@ class RoutedDestination:
         route = self._connector.route
         if route is None:
             return
-        if isinstance(error, ReplyError) and (moved := _read_moved(error, endpoint)) is not None:
+        if isinstance(error, ReplyError) and (moved := _read_moved_or_none(error, endpoint)) is not None:
             route.set_slot_owner_and_notify(*moved)
         else:
             route.request_refresh()
 
     def record_moved_slot_and_check_may_stay(self, endpoint: Endpoint, error: ReplyError) -> bool:
-        route, moved = self._connector.route, _read_moved(error, endpoint)
+        route, moved = self._connector.route, _read_moved_or_none(error, endpoint)
         if route is None or moved is None:
             return False
         route.set_slot_owner_and_notify(*moved)
@@ -128,7 +128,7 @@ class RoutedDestination:
                 self._loop.call_soon_threadsafe(self._on_change)
 
 
-def _read_moved(error: ReplyError, endpoint: Endpoint) -> tuple[int, Address] | None:
+def _read_moved_or_none(error: ReplyError, endpoint: Endpoint) -> tuple[int, Address] | None:
     """Returns the slot that MOVED is about and the node that has it; None if this is another error."""
     moved = _MOVED.search(str(error))
     if moved is None or int(moved[1]) >= SLOTS:

@@ -11,7 +11,7 @@ import asyncio
 import logging
 import os
 import threading
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from typing import Protocol
@@ -102,7 +102,7 @@ class Route:
 
     def request_refresh(self) -> None:
         """A connection was lost or refused: the map may be out of date."""
-        self._call_in_watch_loop(self._wake_watch_loop)
+        self._wake_watch_thread_if_running()
 
     def remove_follower(self, follower: Follower) -> None:
         """The follower is closed. The thread ends with the last one."""
@@ -110,7 +110,7 @@ class Route:
             self._followers.discard(follower)
             is_last = not self._followers
         if is_last:
-            self._call_in_watch_loop(self._wake_watch_loop)
+            self._wake_watch_thread_if_running()
 
     def _list_followers(self) -> list[Follower]:
         with self._lock:
@@ -145,10 +145,10 @@ class Route:
         self.request_refresh()
         await asyncio.wrap_future(look)
 
-    def _call_in_watch_loop(self, function: Callable[[], object]) -> None:
+    def _wake_watch_thread_if_running(self) -> None:
         if self._loop is not None:
             with suppress(RuntimeError):  # the thread has ended; whatever needs the map starts it again
-                self._loop.call_soon_threadsafe(function)
+                self._loop.call_soon_threadsafe(self._wake_watch_loop)
 
     def _wake_watch_loop(self) -> None:
         if self._wakes is not None:
