@@ -146,7 +146,7 @@ class TestDraining:
     def test_a_time_in_which_a_process_was_paused_is_no_part_of_its_deadline(self) -> None:
         child = ChildProcess(lambda *_: None, lambda _: None)
         child.asked_to_end_at = clock.monotonic() - 100.0
-        child.forgive_lost_time(60.0)
+        child.exclude_lost_time(60.0)
         assert clock.monotonic() - child.asked_to_end_at < 60.0
 
 

@@ -76,7 +76,7 @@ class ChildProcess:
         self.pid = self._process.pid
         self.last_message_at = clock.monotonic()
         reader, writer = await asyncio.open_connection(sock=own_end, limit=MAX_LINE_BYTES)
-        self._watching = asyncio.create_task(self._read_until_exit(reader, writer))
+        self._watching = asyncio.create_task(self._watch_until_exit(reader, writer))
 
     async def wait_until(self, is_true: Callable[[], bool]) -> None:
         """Waits until something about the process has changed so that this is true."""
@@ -90,11 +90,11 @@ class ChildProcess:
         return self._exit_code
 
     @property
-    def was_stopped(self) -> bool:
+    def was_asked_to_end(self) -> bool:
         """Whether it was to end."""
         return self.asked_to_end_at is not None
 
-    def forgive_lost_time(self, lost_s: float) -> None:
+    def exclude_lost_time(self, lost_s: float) -> None:
         """Leaves out a time in which it could neither say nor do anything."""
         self.last_message_at = min(self.last_message_at + lost_s, clock.monotonic())
         if self.asked_to_end_at is not None:
@@ -115,7 +115,7 @@ class ChildProcess:
             with suppress(ProcessLookupError):
                 self._process.send_signal(number)
 
-    async def _read_until_exit(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _watch_until_exit(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         assert self._process is not None
         reading = asyncio.create_task(self._read_messages_or_kill_process(reader))
         code = await self._process.wait()

@@ -55,26 +55,28 @@ class SupervisorLink:
             self._socket.sendall(encode_message(message))
 
     def start_watching(self) -> None:
-        threading.Thread(
-            target=self._send_alive_until_supervisor_ends, name="chasqui supervisor link", daemon=True
-        ).start()
+        threading.Thread(target=self._run_thread, name="chasqui supervisor link", daemon=True).start()
 
     def call_at_supervisor_end(self, on_end: Callable[[], None], within_s: float) -> None:
         """Has `on_end` called in the thread when the supervisor has ended. A process that still runs `within_s` later
         is ended at once, as is one that has not come to this call."""
         self._end, self._end_within_s = on_end, within_s
 
-    def _send_alive_until_supervisor_ends(self) -> None:
-        while not self._has_supervisor_ended(ALIVE_EVERY_S):
+    def _run_thread(self) -> None:
+        while not self._wait_for_supervisor_end(timeout_s=ALIVE_EVERY_S):
             self.send(Alive())
+        self._end_process_after_supervisor()
+
+    def _end_process_after_supervisor(self) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)
         if self._end is not None:
             self._end()
             time.sleep(self._end_within_s)
         os._exit(1)
 
-    def _has_supervisor_ended(self, wait_s: float) -> bool:
-        readable, _, _ = select.select([self._socket], [], [], wait_s)
+    def _wait_for_supervisor_end(self, *, timeout_s: float) -> bool:
+        """Returns whether the supervisor has ended."""
+        readable, _, _ = select.select([self._socket], [], [], timeout_s)
         try:
             return bool(readable) and not self._socket.recv(4096)
         except OSError:

@@ -68,7 +68,7 @@ class SupervisorPages:
         """Keeps what the process has counted, up to the last look."""
         for text in self._last.pop(child, {}).values():
             self._merged.add_counts_of_ended_process(text)
-        if not child.was_stopped:
+        if not child.was_asked_to_end:
             self._deaths.add()
 
     async def _fetch_metrics(self) -> None:
@@ -86,12 +86,14 @@ class SupervisorPages:
         working = Metric("chasquimq_worker_processes", "gauge", "Processes whose workers have started.")
         working.set(sum(child.started is not None for child in self._children()))
         own = render([working, self._deaths], {})
-        page = self._merged.render([own, *self._list_last_pages(drain=False)], self._list_last_pages(drain=True))
+        page = self._merged.render([own, *self._list_last_metrics(drain=False)], self._list_last_metrics(drain=True))
         return Answer(page, content_type=CONTENT_TYPE)
 
-    def _list_last_pages(self, *, drain: bool) -> list[str]:
+    def _list_last_metrics(self, *, drain: bool) -> list[str]:
         """Returns the last pages of the processes that drain, or of those that do not."""
-        return [text for child, pages in self._last.items() if child.was_stopped is drain for text in pages.values()]
+        return [
+            text for child, pages in self._last.items() if child.was_asked_to_end is drain for text in pages.values()
+        ]
 
     async def _answer_healthz(self) -> Answer:
         return Answer("ok\n")

@@ -82,7 +82,7 @@ class ProcessSlot:
                 await self._abandon_successor(successor)
                 return False
             if not successor.is_running:
-                if successor.was_stopped:
+                if successor.was_asked_to_end:
                     return False
                 log.error("process %d %s before it has started", successor.pid, describe_exit(successor.exit_code or 0))
                 return False

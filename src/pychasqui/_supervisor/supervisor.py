@@ -171,7 +171,7 @@ class ProcessSupervisor:
         self._children.discard(child)
         self._recycled.discard(child)
         self._leases.start_ending_leases(child.leases, has_exited_with_error=child.exit_code != 0)
-        if child.was_stopped and not child.was_killed:
+        if child.was_asked_to_end and not child.was_killed:
             log.info("process %d %s", child.pid, describe_exit(child.exit_code or 0))
         self._pages.add_counts_of_ended_process(child)
 
@@ -217,7 +217,7 @@ class ProcessSupervisor:
             looked_at, late_s = clock.monotonic(), clock.monotonic() - looked_at - LOOK_EVERY_S
             for child in list(self._children):
                 if late_s > LOOK_EVERY_S:  # the container was paused, or the machine too busy: the processes as well
-                    child.forgive_lost_time(late_s)
+                    child.exclude_lost_time(late_s)
                 self._kill_if_hanging(child)
                 self._kill_if_not_drained_in_time(child)
             for slot in self._slots:
