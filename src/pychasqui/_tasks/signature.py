@@ -278,7 +278,7 @@ class Signature:
             problem = explain_unsupported_type_if_any(annotation)
             if problem:
                 raise InvalidArgument(f"task {self._task_name!r}: {one.name}: {problem}")
-            fields.append((one.name, annotation, *_make_struct_default(one)))
+            fields.append(_make_struct_field(one, annotation))
         return msgspec.defstruct("Arguments", fields, kw_only=True)
 
     def _make_value_reader(self) -> Callable[[Any], tuple[Any, ...]]:
@@ -304,11 +304,13 @@ class Signature:
 _astuple = msgspec.structs.astuple
 
 
-def _make_struct_default(parameter: inspect.Parameter) -> tuple[Any, ...]:
+def _make_struct_field(parameter: inspect.Parameter, annotation: Any) -> tuple[Any, ...]:
+    """Returns a field as defstruct() takes it: name and type, and a default if the parameter has one."""
     default = parameter.default
     if default is parameter.empty:
-        return ()
-    return (default if type(default) in _IMMUTABLE else msgspec.field(default_factory=lambda: default),)
+        return (parameter.name, annotation)
+    is_immutable = type(default) in _IMMUTABLE
+    return (parameter.name, annotation, default if is_immutable else msgspec.field(default_factory=lambda: default))
 
 
 def _read_type_hints(task_name: str, function: Callable[..., Any]) -> dict[str, Any]:
