@@ -13,9 +13,9 @@ from ._core.options import Backoff
 from ._core.repeat_pattern import (
     MissedFiresPolicy,
     RepeatPattern,
-    check_missed_fires_policy,
-    check_repeat_pattern,
     next_fires,
+    to_missed_fires_policy,
+    to_repeat_pattern,
 )
 from ._core.retry_options import RetryOverride, make_retry_override
 from ._redis.repeatables import RepeatablesBroker, StoredRepeatable
@@ -85,12 +85,12 @@ class Repeatables:
         spec = RepeatSpec(
             key=_check_key_for_storing(key),
             job_name=name,
-            pattern=check_repeat_pattern(repeat),
+            pattern=to_repeat_pattern(repeat),
             payload=_encode_payload(data),
             limit=limit,
             start_after_ms=start_after_ms,
             end_before_ms=end_before_ms,
-            missed_fires=check_missed_fires_policy(missed_fires),
+            missed_fires=to_missed_fires_policy(missed_fires),
         )
         retry = None if attempts is None and backoff is None else make_retry_override(attempts, backoff)
         raw_retry = b"" if retry is None else encode_retry(retry)
