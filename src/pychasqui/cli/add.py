@@ -148,9 +148,9 @@ async def _add_jobs_from_stdin_lines(
                         continue
                     batch.append(_parse_line_to_job(line, number, stored, make_job))
                     if len(batch) == LINES_A_CALL:
-                        added, stored = await _add_batch(queue, batch, added, dry_run=dry_run)
+                        added, stored = await _add_and_clear_batch(queue, batch, added, dry_run=dry_run)
                         bar.show(added)
-                added, stored = await _add_batch(queue, batch, added, dry_run=dry_run)
+                added, stored = await _add_and_clear_batch(queue, batch, added, dry_run=dry_run)
     except UnicodeDecodeError as error:
         raise CommandFailure(f"standard input is not {error.encoding}; {_describe_added(stored)}") from None
     except KeyboardInterrupt:  # while it read or parsed
@@ -158,7 +158,7 @@ async def _add_jobs_from_stdin_lines(
         raise
     except CancelledError:  # while it waited for Redis
         is_known = dry_run or not batch
-        said = _describe_added(stored) if is_known else _describe_bounds(stored, len(batch))
+        said = _describe_added(stored) if is_known else _describe_added_range(stored, len(batch))
         context.output.print_message_to_stderr(f"interrupted: {said}")
         raise
     record = {"queue": queue.name, "added": added, "dry_run": dry_run}
@@ -181,14 +181,16 @@ def _parse_line_to_job(line: str, number: int, added_before: int, make_job: Make
         raise CommandFailure(f"{where}: {printable(str(error), 1000)}; {_describe_added(added_before)}") from None
 
 
-async def _add_batch(queue: Queue, batch: list[dict[str, Any]], added_before: int, *, dry_run: bool) -> tuple[int, int]:
+async def _add_and_clear_batch(
+    queue: Queue, batch: list[dict[str, Any]], added_before: int, *, dry_run: bool
+) -> tuple[int, int]:
     """Adds the jobs and clears the batch; returns how many jobs are added so far, and how many are in the queue."""
     if batch and not dry_run:
         try:
             await queue.add_bulk(batch)
         except (InvalidArgument, InvalidType, RedisTrouble) as error:
             is_known = not isinstance(error, AddUnknown)
-            said = _describe_added(added_before) if is_known else _describe_bounds(added_before, len(batch))
+            said = _describe_added(added_before) if is_known else _describe_added_range(added_before, len(batch))
             raise CommandFailure(f"{printable(str(error), 1000)}; {said}", exit_code_of(error)) from None
     added = added_before + len(batch)
     batch.clear()
@@ -201,7 +203,7 @@ def _describe_added(added: int) -> str:
     return "the first job is in the queue" if added == 1 else f"the first {added:,} jobs are in the queue"
 
 
-def _describe_bounds(added: int, in_doubt: int) -> str:
+def _describe_added_range(added: int, in_doubt: int) -> str:
     return f"{added:,} to {added + in_doubt:,} jobs are in the queue"
 
 

@@ -140,7 +140,7 @@ def check_thresholds(
     if not given:
         raise click.UsageError("give a threshold: --max-waiting, --max-lag, --max-dlq or --min-workers")
     if nagios:
-        return _answer_nagios(context, queue_names, given)
+        return _run_nagios_check(context, queue_names, given)
     measured, _, unknown = context.run(measure_queues(context, queue_names, given))
     records = [one.to_record() for one in measured]
     is_breached = any(one.is_breached for one in measured)
@@ -200,7 +200,7 @@ async def _measure_queue(
     return found
 
 
-def _answer_nagios(context: CommandContext, names: Sequence[str], thresholds: dict[str, int]) -> int:
+def _run_nagios_check(context: CommandContext, names: Sequence[str], thresholds: dict[str, int]) -> int:
     try:
         measured, paused, unknown = context.run(measure_queues(context, names, thresholds))
     except (ChasquiError, CommandFailure) as error:

@@ -56,7 +56,7 @@ def _open_replacement(path: str) -> Iterator[TextIO]:
     descriptor, new = tempfile.mkstemp(prefix=".chasqui-export-", dir=real.parent)
     try:
         with open(descriptor, "w", encoding="utf-8") as target:
-            os.chmod(new, _choose_mode(real))
+            os.chmod(new, _choose_file_permissions(real))
             yield target
             target.flush()
             os.fsync(target.fileno())
@@ -67,7 +67,7 @@ def _open_replacement(path: str) -> Iterator[TextIO]:
         raise
 
 
-def _choose_mode(path: Path) -> int:
+def _choose_file_permissions(path: Path) -> int:
     """The rights of the file that is replaced, or those of any new file."""
     try:
         return stat.S_IMODE(path.stat().st_mode)

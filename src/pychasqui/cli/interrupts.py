@@ -33,7 +33,7 @@ def let_ctrl_c_kill_process() -> None:
             signal.signal(signal.SIGINT, _end_process if getpid() == 1 else signal.SIG_DFL)
 
 
-def raise_at_ctrl_c() -> None:
+def let_ctrl_c_raise() -> None:
     """Undoes let_ctrl_c_kill_process()."""
     if signal.getsignal(signal.SIGINT) in (signal.SIG_DFL, _end_process):
         with suppress(ValueError):
@@ -47,4 +47,4 @@ def ctrl_c_kills_process() -> Iterator[None]:
     try:
         yield
     finally:
-        raise_at_ctrl_c()
+        let_ctrl_c_raise()

@@ -193,10 +193,7 @@ async def _cancel_job(
     answer = await queue.cancel(status.id)
     if answer == "unknown":
         raise CommandFailure(f"job {printable(status.id)!r} has just ended: nothing was cancelled", ExitCode.NOT_FOUND)
-    word = "cancelled" if answer == "removed" else "stopping"
-    context.output.print_line_or_json(
-        {"queue": queue.name, "id": status.id, "state": word}, f"{printable(status.id)} is {word}"
-    )
+    _print_new_state(context, queue, status, "cancelled" if answer == "removed" else "stopping")
 
 
 async def _run_job_now(context: CommandContext, queue: Queue, status: JobStatus, *, dry_run: bool) -> None:
@@ -204,7 +201,9 @@ async def _run_job_now(context: CommandContext, queue: Queue, status: JobStatus,
     if dry_run:
         context.output.print_message_to_stderr(f"would run {job_label} now")
         return
-    _print_new_state_of_delayed(context, queue, status, await queue.run_now(status.id), "due now")
+    if not await queue.run_now(status.id):
+        raise CommandFailure(f"job {printable(status.id)!r} is no longer delayed", ExitCode.NOT_FOUND)
+    _print_new_state(context, queue, status, "due now")
 
 
 def _require_delayed_and_describe_job(queue: Queue, status: JobStatus, wanted: str) -> str:
@@ -215,13 +214,9 @@ def _require_delayed_and_describe_job(queue: Queue, status: JobStatus, wanted: s
     return f"job {printable(status.id)} ({printable(status.name)}) of queue {queue.name}"
 
 
-def _print_new_state_of_delayed(
-    context: CommandContext, queue: Queue, status: JobStatus, is_changed: bool, word: str
-) -> None:
-    if not is_changed:
-        raise CommandFailure(f"job {printable(status.id)!r} is no longer delayed", ExitCode.NOT_FOUND)
+def _print_new_state(context: CommandContext, queue: Queue, status: JobStatus, state: str) -> None:
     context.output.print_line_or_json(
-        {"queue": queue.name, "id": status.id, "state": word}, f"{printable(status.id)} is {word}"
+        {"queue": queue.name, "id": status.id, "state": state}, f"{printable(status.id)} is {state}"
     )
 
 

@@ -74,9 +74,9 @@ class Output:
         if not records and empty:
             self.print_message_to_stderr(empty)
         if not self.is_terminal:
-            self._write("".join(f"{line}\n" for line in format_for_pipe(columns, records)))
+            self._write_or_add_to_frame("".join(f"{line}\n" for line in format_for_pipe(columns, records)))
         elif records:
-            self._write(
+            self._write_or_add_to_frame(
                 format_for_terminal(columns, records, width=self.width, has_color=self.has_color, now_ms=now_ms())
             )
 
@@ -92,22 +92,24 @@ class Output:
         for column in columns:
             value = record.get(column.key)
             if not self.is_terminal:
-                self._write(f"{column.title}\t{format_value_for_pipe(value, column.kind)}\n")
+                self._write_or_add_to_frame(f"{column.title}\t{format_value_for_pipe(value, column.kind)}\n")
                 continue
             title = click.style(f"{column.title:<{room}}", bold=True) if self.has_color else f"{column.title:<{room}}"
             lines = _split_value_into_lines(value, column.kind)
-            self._write(f"{title}  {lines[0]}\n" + "".join(f"{' ' * room}  {line}\n" for line in lines[1:]))
+            self._write_or_add_to_frame(
+                f"{title}  {lines[0]}\n" + "".join(f"{' ' * room}  {line}\n" for line in lines[1:])
+            )
 
     def print_line_or_json(self, record: Mapping[str, Any], line: str) -> None:
         """Writes one item of a stream at once: the line, or the record as one line of JSON."""
         if self.is_json:
             self.print_json(record)
         else:
-            self._write(f"{line}\n")
+            self._write_or_add_to_frame(f"{line}\n")
 
     def print_json(self, record: Mapping[str, Any]) -> None:
         """Writes one JSON object on one line. All but ASCII is escaped, and so is whatever moves a cursor."""
-        self._write(json.dumps(to_jsonable({"schema": SCHEMA, **record})) + "\n")
+        self._write_or_add_to_frame(json.dumps(to_jsonable({"schema": SCHEMA, **record})) + "\n")
 
     def print_json_list(self, name: str, records: Sequence[Mapping[str, Any]], **more: Any) -> None:
         """Writes {"schema": 1, name: [...], **more}; for --ndjson each record on a line, without the rest."""
@@ -119,7 +121,7 @@ class Output:
 
     def print_text(self, text: str) -> None:
         """Writes a line of our own words. Text of others in it has to be escaped before."""
-        self._write(f"{text}\n")
+        self._write_or_add_to_frame(f"{text}\n")
 
     def print_message_to_stderr(self, text: str) -> None:
         """Writes a line of our own words to standard error."""
@@ -141,9 +143,9 @@ class Output:
         lines = "".join(written).splitlines()
         begin = HOME if self._has_cleared else CLEAR_ALL + HOME
         self._has_cleared = True
-        self._write(begin + "".join(f"{line}{CLEAR_LINE}\n" for line in lines) + CLEAR_BELOW)
+        self._write_or_add_to_frame(begin + "".join(f"{line}{CLEAR_LINE}\n" for line in lines) + CLEAR_BELOW)
 
-    def _write(self, text: str) -> None:
+    def _write_or_add_to_frame(self, text: str) -> None:
         if self._frame is not None:
             self._frame.append(text)
             return

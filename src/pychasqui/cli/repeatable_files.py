@@ -63,10 +63,10 @@ def read_repeatables_file(path: Path) -> list[WantedRepeatable]:
         tables = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise InvalidArgument(f"{path} cannot be read as TOML: {printable(str(error), 300)}") from None
-    return [_read_table(key, fields) for key, fields in tables.items()]
+    return [_read_wanted_repeatable(key, fields) for key, fields in tables.items()]
 
 
-def _read_table(key: str, fields: Any) -> WantedRepeatable:
+def _read_wanted_repeatable(key: str, fields: Any) -> WantedRepeatable:
     where = f"repeatable {printable(key)!r} of the file"
     if not isinstance(fields, dict):
         raise InvalidArgument(f"{where} is no table: write [{printable(key)}] above its fields, which are {FIELDS}")

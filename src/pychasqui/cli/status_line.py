@@ -30,12 +30,12 @@ class StatusLine:
         if self.is_shown and sys.stdout.isatty():
             self._read_fd, self.output_fd = _open_terminal_like(sys.stderr.fileno())
             os.set_blocking(self._read_fd, False)
-            asyncio.get_running_loop().add_reader(self._read_fd, self._copy_chunk)
+            asyncio.get_running_loop().add_reader(self._read_fd, self._copy_chunk_to_stderr)
 
     def close(self) -> None:
         if self._read_fd is not None and self.output_fd is not None:
             asyncio.get_running_loop().remove_reader(self._read_fd)
-            while self._copy_chunk():  # what the child has written last
+            while self._copy_chunk_to_stderr():  # what the child has written last
                 pass
             os.close(self.output_fd)
             os.close(self._read_fd)
@@ -52,7 +52,7 @@ class StatusLine:
         print_to_stderr(f"{BEGIN_LINE if self.is_shown else ''}{text}")
         self._is_at_line_start = True
 
-    def _copy_chunk(self) -> bool:
+    def _copy_chunk_to_stderr(self) -> bool:
         """Copies what one read brings, so that a child that never stops writing does not occupy the event loop."""
         assert self._read_fd is not None
         try:
