@@ -47,26 +47,26 @@ class JobReporter:
         """Remembers the worker's event loop. Called in it, before the first job runs."""
         self._loop = asyncio.get_running_loop()
 
-    def progress(self, job_id: str, job_name: str, percent: int, extras: tuple[str | int, ...]) -> Reported:
+    def report_progress(self, job_id: str, job_name: str, percent: int, extras: tuple[str | int, ...]) -> Reported:
         self._call_in_loop(self._send_progress, job_id, job_name, percent, extras)
         return Reported(self._has_room)
 
-    def log(self, job_id: str, line: str) -> Reported:
+    def report_log_line(self, job_id: str, line: str) -> Reported:
         self._call_in_loop(self._send_line, job_id, cut_line(line))
         return Reported(self._has_room)
 
     def _send_progress(self, job_id: str, job_name: str, percent: int, extras: tuple[str | int, ...]) -> None:
-        if self._has_turn_room_for(REPORT_COST_BYTES):
+        if self._take_turn_room(REPORT_COST_BYTES):
             self._broker.set_progress(job_id, percent, self._kept_ms, self._log_if_lost)
             if self._emit is not None:
                 self._emit([make_progress_event(job_id, job_name, percent, extras)])
 
     def _send_line(self, job_id: str, line: str) -> None:
-        if self._has_turn_room_for(REPORT_COST_BYTES + len(line)):
+        if self._take_turn_room(REPORT_COST_BYTES + len(line)):
             self._broker.add_log_line(job_id, line, MAX_LINES, self._kept_ms, self._log_if_lost)
 
-    def _has_turn_room_for(self, size: int) -> bool:
-        """Whether this turn of the loop may take a report of this size."""
+    def _take_turn_room(self, size: int) -> bool:
+        """Takes room for a report in this turn of the loop. Returns False if there is none, and logs the loss."""
         assert self._loop is not None
         if not self._turn_bytes:
             self._loop.call_soon(self._begin_turn)
@@ -104,7 +104,7 @@ class JobReporter:
 
 
 class Reported:
-    """What progress() and log() return. Awaited, it is done at once, unless too much is on its way to Redis."""
+    """What the reports return. Awaited, it is done at once, unless too much is on its way to Redis."""
 
     __slots__ = ("_has_room",)
 

@@ -34,11 +34,11 @@ class InlineRun:
         self._task: asyncio.Task[Any] | None = None
         self._is_cancelled = False
 
-    def progress(self, job_id: str, job_name: str, percent: int, extras: object) -> AlreadyAwaited:
+    def report_progress(self, job_id: str, job_name: str, percent: int, extras: object) -> AlreadyAwaited:
         self._job.report_progress(percent)
         return AlreadyAwaited()
 
-    def log(self, job_id: str, line: str) -> AlreadyAwaited:
+    def report_log_line(self, job_id: str, line: str) -> AlreadyAwaited:
         self._job.log.append(line)
         return AlreadyAwaited()
 
@@ -58,9 +58,9 @@ class InlineRun:
             raise
         finally:
             self._job.begin_run(None)
-        return self._judge_stopped_run(RunEnd(error=asyncio.CancelledError()) if task.cancelled() else task.result())
+        return self._apply_stop_if_any(RunEnd(error=asyncio.CancelledError()) if task.cancelled() else task.result())
 
-    def _judge_stopped_run(self, end: RunEnd) -> RunEnd:
+    def _apply_stop_if_any(self, end: RunEnd) -> RunEnd:
         if end.error is None or (stop := self.stops.pop_stop(self._delivery)) is None:
             return end
         if stop.is_for_cancelled_job:
