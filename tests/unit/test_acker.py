@@ -46,7 +46,7 @@ class FakeAnnouncer:
     def write_active_events(self) -> None:
         self.written.append("active")
 
-    def count_dropped(self, count: int, why: str) -> None:
+    def count_and_log_dropped(self, count: int, why: str) -> None:
         self.written.append(f"dropped {count}")
 
 
@@ -155,7 +155,7 @@ def dead(number: int, delivery: int = 1) -> Buried:
 
 
 def give_one_of_each(bench: AckerBench) -> None:
-    bench.acker.done(job(1), None)
+    bench.acker.queue_ack(job(1), None)
     bench.acker.queue_reschedule(failed(2, delivery=2))
     bench.acker.queue_bury(dead(3, delivery=3))
 
@@ -170,8 +170,8 @@ async def test_each_outcome_is_sent_with_its_delivery(bench: AckerBench) -> None
 
 
 async def test_a_unique_job_frees_its_id(bench: AckerBench) -> None:
-    bench.acker.done(job(1, may_be_unique=True), None)
-    bench.acker.done(job(2), None)
+    bench.acker.queue_ack(job(1, may_be_unique=True), None)
+    bench.acker.queue_ack(job(2), None)
     await bench.settle()
     assert (bench.acked_unique, bench.acked) == ([(b"1-0", "job-1")], [b"2-0"])
 
@@ -183,8 +183,8 @@ class TestEvents:
 
     async def test_completed_events_are_written_with_the_ack_and_not_before(self, bench: AckerBench) -> None:
         bench.broker.line.clear()
-        bench.acker.done(job(1), None)
-        bench.acker.done(job(2, may_be_unique=True), None)
+        bench.acker.queue_ack(job(1), None)
+        bench.acker.queue_ack(job(2, may_be_unique=True), None)
         assert bench.written == []
         bench.broker.line.set()
         await bench.settle()
@@ -207,7 +207,7 @@ class TestEvents:
 
     async def test_the_events_of_a_lost_ack_are_written_again(self, bench: AckerBench) -> None:
         bench.broker.troubles = [ConnectionLost("cut")]
-        bench.acker.done(job(1), None)
+        bench.acker.queue_ack(job(1), None)
         await bench.settle()
         assert bench.written == ["done job-1"] * 2
 
@@ -218,8 +218,8 @@ class TestResults:
         return AckerBench(result_ttl_ms=5000)
 
     async def test_results_are_stored_with_the_acks(self, bench: AckerBench) -> None:
-        bench.acker.done(job(1), {"a": 1})
-        bench.acker.done(job(2, may_be_unique=True), None)
+        bench.acker.queue_ack(job(1), {"a": 1})
+        bench.acker.queue_ack(job(2, may_be_unique=True), None)
         await bench.settle()
         assert bench.stored == [
             (
@@ -237,7 +237,7 @@ class TestResults:
     async def test_a_result_that_cannot_be_stored_does_not_fail_its_job(
         self, bench: AckerBench, caplog: pytest.LogCaptureFixture
     ) -> None:
-        bench.acker.done(job(1), object())
+        bench.acker.queue_ack(job(1), object())
         await bench.settle()
         assert bench.stored == [([b"1-0"], [], [])]
         assert "cannot be stored, the job is done" in caplog.text
@@ -246,8 +246,8 @@ class TestResults:
         self, bench: AckerBench, caplog: pytest.LogCaptureFixture
     ) -> None:
         bench.refused_results = 2
-        bench.acker.done(job(1), 1)
-        bench.acker.done(job(2), 2)
+        bench.acker.queue_ack(job(1), 1)
+        bench.acker.queue_ack(job(2), 2)
         await bench.settle()
         assert [record.getMessage() for record in caplog.records] == [
             "Redis has refused 2 results; their jobs are done"
@@ -255,25 +255,25 @@ class TestResults:
 
     async def test_results_without_an_answer_are_held_and_sent_again(self, bench: AckerBench) -> None:
         bench.broker.troubles = [ConnectionLost("cut")]
-        bench.acker.done(job(1, deliveries=2), 7)
+        bench.acker.queue_ack(job(1, deliveries=2), 7)
         assert bench.unsettled.delivery_numbers() == {b"1-0": 3}
         await bench.settle()
         assert bench.stored == [([b"1-0"], [("job-1", encode_data(7))], [])]
 
     async def test_results_share_calls_of_bounded_number_and_bytes(self, bench: AckerBench) -> None:
         for number in range(ACK_BATCH + 1):
-            bench.acker.done(job(number), number)
+            bench.acker.queue_ack(job(number), number)
         for number in range(3):
-            bench.acker.done(job(number), b"x" * (RESULT_BATCH_BYTES // 2))
-        bench.acker.done(job(4), b"x" * (2 * RESULT_BATCH_BYTES))
-        bench.acker.done(job(5), 5)
+            bench.acker.queue_ack(job(number), b"x" * (RESULT_BATCH_BYTES // 2))
+        bench.acker.queue_ack(job(4), b"x" * (2 * RESULT_BATCH_BYTES))
+        bench.acker.queue_ack(job(5), 5)
         await bench.settle()
         assert [len(ids) for ids, _, _ in bench.stored] == [ACK_BATCH, 2, 1, 1, 1, 1]
 
 
 async def test_a_result_is_not_encoded_without_results_and_events(bench: AckerBench) -> None:
     done = job(1)
-    bench.acker.done(done, object())
+    bench.acker.queue_ack(done, object())
     await bench.settle()
     assert (done.ended_at, done.result, bench.acked) == (0.0, None, [b"1-0"])
 
@@ -281,8 +281,8 @@ async def test_a_result_is_not_encoded_without_results_and_events(bench: AckerBe
 async def test_an_outcome_without_an_answer_is_held_by_its_delivery(bench: AckerBench) -> None:
     bench.broker.line.clear()
     give_one_of_each(bench)
-    bench.acker.done(job(4, deliveries=3), None)
-    bench.acker.done(job(5, deliveries=4, may_be_unique=True), None)
+    bench.acker.queue_ack(job(4, deliveries=3), None)
+    bench.acker.queue_ack(job(5, deliveries=4, may_be_unique=True), None)
     bench.acker.start()
     await asyncio.sleep(0.01)
     assert bench.unsettled.delivery_numbers() == {b"1-0": 1, b"2-0": 2, b"3-0": 3, b"4-0": 4, b"5-0": 5}
@@ -318,7 +318,7 @@ async def test_on_settled_is_called_after_each_batch(bench: AckerBench) -> None:
     left: list[int] = []
     bench.shared.settled.listen(lambda: left.append(bench.unsettled.count_without_refused()))
     for number in range(ACK_BATCH + 10):
-        bench.acker.done(job(number), None)
+        bench.acker.queue_ack(job(number), None)
     assert bench.unsettled.count_without_refused() == ACK_BATCH + 10
     await bench.settle()
     assert left == [10, 0]
@@ -333,7 +333,7 @@ class TestSmallAcks:
 
         bench.broker.line.clear()
         for number in range(5 * ACK_BATCH // 2):
-            bench.acker.done(job(number), None)
+            bench.acker.queue_ack(job(number), None)
         bench.acker.start()
         await eventually(lambda: len(sent()) == ACKS_AT_ONCE)
         await asyncio.sleep(0.01)
@@ -346,14 +346,14 @@ class TestSmallAcks:
     async def test_an_ack_with_events_is_smaller(self) -> None:
         bench = AckerBench(FakeAnnouncer())
         for number in range(ACK_BATCH_WITH_EVENTS + 1):
-            bench.acker.done(job(number), None)
+            bench.acker.queue_ack(job(number), None)
         await bench.settle()
         assert [len(ids) for _, ids in bench.broker.asked("ack")] == [ACK_BATCH_WITH_EVENTS, 1]
 
     async def test_jobs_of_acks_that_are_lost_are_acked_again(self, bench: AckerBench) -> None:
         bench.broker.troubles = [ConnectionLost("cut"), ConnectionLost("cut")]
         for number in range(3 * ACK_BATCH):
-            bench.acker.done(job(number), None)
+            bench.acker.queue_ack(job(number), None)
         await bench.settle()
         assert set(bench.acked) == {b"%d-0" % number for number in range(3 * ACK_BATCH)}
 
@@ -361,7 +361,7 @@ class TestSmallAcks:
         bench.acker.start()
         for number in range(20):
             for position in range(ACK_BATCH):
-                bench.acker.done(job(1000 * number + position), None)
+                bench.acker.queue_ack(job(1000 * number + position), None)
             if number == 2:
                 bench.acker.queue_bury(dead(99_000))
             await asyncio.sleep(0)
@@ -400,7 +400,7 @@ class TestKinds:
     async def test_the_kinds_are_on_their_way_at_the_same_time(self, bench: AckerBench) -> None:
         bench.broker.line.clear()
         give_one_of_each(bench)
-        bench.acker.done(job(4, may_be_unique=True), None)
+        bench.acker.queue_ack(job(4, may_be_unique=True), None)
         bench.acker.start()
         methods = ("ack", "ack_unique", "reschedule", "bury")
         await eventually(lambda: [len(bench.broker.asked(method)) for method in methods] == [1, 1, 1, 1])
@@ -423,7 +423,7 @@ class TestKinds:
         bench.acker.queue_reschedule(failed(1))
         bench.acker.start()
         for number in range(2, 5):
-            bench.acker.done(job(10 * number), None)
+            bench.acker.queue_ack(job(10 * number), None)
             bench.acker.queue_bury(dead(number))
             await eventually(lambda: not bench.unsettled.count_without_refused())
         assert (len(bench.acked), len(bench.buried)) == (3, 3)

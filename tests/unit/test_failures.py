@@ -252,9 +252,7 @@ class TestUnknownKinds:
     ) -> None:
         for _ in range(3):
             for number in range(150):
-                bench.handler.handle_run_error(
-                    job(backoff=BackoffSpec(f"kind-{number}", 5)), LookupError()
-                )
+                bench.handler.handle_run_error(job(backoff=BackoffSpec(f"kind-{number}", 5)), LookupError())
         assert len(self.warnings(caplog)) == MAX_UNKNOWN_KINDS
 
 
@@ -355,9 +353,7 @@ class TestLog:
     def test_ids_and_names_are_cut_too(
         self, bench: FailuresBench, caplog: pytest.LogCaptureFixture, attempt: int
     ) -> None:
-        bench.handler.handle_run_error(
-            job(attempt, job_id="x" * 100_000, name="y" * 100_000), LookupError()
-        )
+        bench.handler.handle_run_error(job(attempt, job_id="x" * 100_000, name="y" * 100_000), LookupError())
         assert len(caplog.messages[0]) < 1000
 
     def test_an_error_that_describes_itself_cannot_forge_a_line_either(

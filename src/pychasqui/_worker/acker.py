@@ -82,7 +82,7 @@ class Acker(Service):
         self._metrics = metrics
         self._result_ttl_ms = result_ttl_ms  # 0: results are not stored
         # hot: chosen once; a plain ack knows nothing of results
-        self.done = self._queue_ack_with_result if result_ttl_ms else self._queue_ack_without_result
+        self.queue_ack = self._queue_ack_with_result if result_ttl_ms else self._queue_ack_without_result
         self._batch_sizes = shared.batch_sizes
         self._breaking: bytes | None = None  # the entry id of the large result that was sent when a connection ended
         self._breaks = 0  # how many connections that were
@@ -166,7 +166,7 @@ class Acker(Service):
         try:
             await self._send_acks(self._done_by_script, self._send_ack_batch_by_script, self._kinds[1])
         except RedisTrouble as error:
-            self._give_up_result_that_breaks_connections(error)
+            self._drop_result_after_repeated_breaks(error)
             raise
 
     async def _send_acks(
@@ -188,7 +188,7 @@ class Acker(Service):
                     await asked[0].reply
                     jobs, _ = asked.popleft()
                     sent -= len(jobs)
-                    self._remove_acked_jobs(done_jobs, jobs, kind)
+                    self._remove_and_record_acked_jobs(done_jobs, jobs, kind)
                     if asked:  # the caller reports the last one
                         self._settled.send()
                 else:
@@ -221,7 +221,7 @@ class Acker(Service):
         if refused:
             log.warning("Redis has refused %d results; their jobs are done", refused)
 
-    def _give_up_result_that_breaks_connections(self, error: RedisTrouble) -> None:
+    def _drop_result_after_repeated_breaks(self, error: RedisTrouble) -> None:
         """The server ends the connection at a result that is too large for it, and a slow line takes too long for one.
 
         During an outage no connection is opened, so one outage counts once.
@@ -245,7 +245,9 @@ class Acker(Service):
             self._group, [(job.entry_id, job.id) for job in jobs], self._make_completed_events_callback(jobs)
         )
 
-    def _remove_acked_jobs(self, done_jobs: list[Delivery], acked_jobs: list[Delivery], kind: OutcomeKind) -> None:
+    def _remove_and_record_acked_jobs(
+        self, done_jobs: list[Delivery], acked_jobs: list[Delivery], kind: OutcomeKind
+    ) -> None:
         del done_jobs[: len(acked_jobs)]
         kind.unsettled.record_answer([], "")
         if self._metrics is not None:

@@ -60,7 +60,7 @@ class EventWriter(Service):
             others = self._make_events_without_result([job for job in jobs if job.result is None])
             jobs = [job for job in jobs if job.result is not None]
         completed: list[CompletedEvent] = []
-        epoch_s = _measure_epoch_s()
+        epoch_s = _measure_epoch_offset_s()
         for job in jobs:
             started_at, ended_at = job.started_at, job.ended_at
             started = "" if job.has_active_event else int((started_at + epoch_s) * 1000)
@@ -68,12 +68,12 @@ class EventWriter(Service):
             duration_us = int((ended_at - started_at) * 1_000_000)
             ended = int((ended_at + epoch_s) * 1000)
             completed.append((job.id, job.name, job.attempt + 1, started, ended, duration_us))
-        return EventBatch(self._max_len, self._count_if_dropped, others, completed, self._stores_results)
+        return EventBatch(self._max_len, self._record_write_result, others, completed, self._stores_results)
 
     def _make_events_without_result(self, jobs: list[Delivery]) -> list[Event]:
         """Returns the events of jobs whose result cannot be stored; they carry the reason, for callers that wait."""
         events: list[Event] = []
-        epoch_s = _measure_epoch_s()
+        epoch_s = _measure_epoch_offset_s()
         for job in jobs:
             if not job.has_active_event:
                 events.append(_make_active_event(job, epoch_s))
@@ -91,7 +91,7 @@ class EventWriter(Service):
         self._write(events)
 
     def _write(self, events: list[Event]) -> None:
-        self._broker.write_or_drop_events(EventBatch(self._max_len, self._count_if_dropped, events))
+        self._broker.write_or_drop_events(EventBatch(self._max_len, self._record_write_result, events))
 
     def _write_drained_event(self) -> None:
         self.write_behind_active_events([make_drained_event()])
@@ -125,16 +125,16 @@ class EventWriter(Service):
         for job in jobs:
             job.has_active_event = True
         if jobs:
-            epoch_s = _measure_epoch_s()
+            epoch_s = _measure_epoch_offset_s()
             self._write([_make_active_event(job, epoch_s) for job in jobs])
 
-    def _count_if_dropped(self, count: int, trouble: RedisTrouble | None) -> None:
+    def _record_write_result(self, count: int, trouble: RedisTrouble | None) -> None:
         if trouble is not None:
-            self.count_dropped(count, str(trouble))
+            self.count_and_log_dropped(count, str(trouble))
         else:
             self._is_dropping = False
 
-    def count_dropped(self, count: int, why: str) -> None:
+    def count_and_log_dropped(self, count: int, why: str) -> None:
         """Counts events that are lost, and logs the first loss of a series."""
         self.dropped += count
         if not self._is_dropping:
@@ -142,7 +142,7 @@ class EventWriter(Service):
             log.warning("events are dropped; jobs go on: %s", why)
 
 
-def _measure_epoch_s() -> float:
+def _measure_epoch_offset_s() -> float:
     """Returns what makes a time of monotonic() one of the clock: a sleep of the machine changes it."""
     return time.time() - monotonic()
 

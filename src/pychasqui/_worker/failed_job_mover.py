@@ -29,7 +29,10 @@ T = TypeVar("T", Rescheduled, Buried)
 
 
 class FailedJobMover:
-    """reschedule() and bury() send a few batches each; a job leaves its list once Redis has answered for it."""
+    """reschedule_first_batches() and bury_first_batches() send a few batches each.
+
+    A job leaves its list once Redis has answered for it.
+    """
 
     def __init__(
         self,
@@ -53,7 +56,7 @@ class FailedJobMover:
         self._events_max_len = events_max_len
 
     async def reschedule_first_batches(self) -> None:
-        await self._move_first_batches(self._failed, self._send_reschedule)
+        await self._move_first_batches(self._failed, self._reschedule_batch)
 
     async def bury_first_batches(self) -> None:
         await self._move_first_batches(self._dead, self._bury_batch)
@@ -83,7 +86,7 @@ class FailedJobMover:
             raise troubles[0]
         moves.record_answer(refused, refusal)
 
-    async def _send_reschedule(self, failed: list[Rescheduled]) -> SettledJobs:
+    async def _reschedule_batch(self, failed: list[Rescheduled]) -> SettledJobs:
         settled = await self._broker.reschedule(self._group, self._consumer, failed, self._events_max_len)
         moved = [job.delay_ms for job, answer in zip(failed, settled.answers, strict=True) if answer == MOVED]
         if moved:
@@ -99,7 +102,7 @@ class FailedJobMover:
         A job that was cancelled meanwhile joins the dead ones.
         """
         if settled.refused_events and self._event_writer is not None:
-            self._event_writer.count_dropped(settled.refused_events, "Redis has refused them")
+            self._event_writer.count_and_log_dropped(settled.refused_events, "Redis has refused them")
         each = list(zip(jobs, settled.answers, strict=True))
         if LOST in settled.answers:
             self._may_have_orphans.set()  # an entry is not ours any more, at least not by that delivery

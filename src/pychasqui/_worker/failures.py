@@ -49,7 +49,7 @@ class FailureHandler:
         self._unknown_kinds: set[str] = set()
 
     def handle_run_error(self, job: Delivery, error: BaseException) -> None:
-        """Reschedules or buries a job whose handler raised; finishes one whose run was stopped because it is cancelled."""
+        """Reschedules or buries a job whose handler raised. A job that is cancelled is finished instead."""
         self._warn_of_unknown_backoff_kind(job)
         if (stop := self._stops.pop_stop(job)) is not None:
             if stop.is_for_cancelled_job:

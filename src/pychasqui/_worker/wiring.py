@@ -194,7 +194,7 @@ def build_components(
         _wrap_with_tracing_and_logs(config, connector, run_handler),
         shared,
         on_start=None if event_writer is None else event_writer.queue_active_event,
-        on_done=acker.done,
+        on_done=acker.queue_ack,
         on_failed=logs.bind_job_to_call(config.queue_name, failures.handle_run_error),
         decode=decoder.decode_or_settle_put_off_job,
         is_abandoned=is_abandoned,
