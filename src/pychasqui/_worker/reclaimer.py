@@ -115,7 +115,7 @@ class Reclaimer(Service):
         elif has_ended_leases or now >= self._next_suspect_at:
             now_ms = await self._broker.read_server_time_ms()
             leases = await self._broker.read_ended_leases(self._group, now_ms)
-            self._find_claimable_consumers(set(leases), leases, now_ms)
+            self._update_claimable_consumers(set(leases), leases, now_ms)
         while self._claimable_consumers and not self._is_stopping and (room := self._prefetch.room_for_claims()) > 0:
             with self._intake.expecting_entries():
                 self._intake.put_claimed_entries(
@@ -135,27 +135,29 @@ class Reclaimer(Service):
             self._sweep_at = clock.monotonic() + self._living_workers.scale_pause_by_workers(SWEEP_S, MAX_FULL_SCANNERS)
             await self._recovery.shorten_impossible_leases(self._broker)
         now_ms = await self._broker.read_server_time_ms()
-        self._find_claimable_consumers(
+        self._update_claimable_consumers(
             leases.keys() | holders.keys() if sweeps or self._suspects else set(holders), leases, now_ms
         )
         if holders.keys() - leases.keys():
             self._claimable_consumers[CONSUMERS_WITHOUT_LEASE] = None
 
-    def _find_claimable_consumers(self, watched: set[bytes], leases: Mapping[bytes, float], now_ms: int) -> None:
-        watched = self._consumers_that_may_be_dead(watched, leases, now_ms)
+    def _update_claimable_consumers(self, watched: set[bytes], leases: Mapping[bytes, float], now_ms: int) -> None:
+        self._update_trust_in_leases(leases, now_ms)
+        watched = self._consumers_that_may_be_dead(watched, leases)
         self._suspects = find_suspects_by_expired_lease(watched, leases, now_ms, self._suspects, clock.monotonic())
         self._mark_dead_suspects_as_claimable(now_ms)
 
-    def _consumers_that_may_be_dead(
-        self, watched: set[bytes], leases: Mapping[bytes, float], now_ms: int
-    ) -> set[bytes]:
+    def _update_trust_in_leases(self, leases: Mapping[bytes, float], now_ms: int) -> None:
+        """Notes since when leases show which workers live."""
+        can_be_trusted = self._leases_can_be_trusted(leases.get(self._consumer.encode(), now_ms), now_ms)
+        self._trusted_since = min(self._trusted_since, clock.monotonic()) if can_be_trusted else float("inf")
+
+    def _consumers_that_may_be_dead(self, watched: set[bytes], leases: Mapping[bytes, float]) -> set[bytes]:
         """All but this worker, which lives; only those that have left, while leases do not show which workers live."""
-        me = self._consumer.encode()
-        if self._leases_can_be_trusted(leases.get(me, now_ms), now_ms):
-            self._trusted_since = min(self._trusted_since, clock.monotonic())
-            return watched - {me}
-        self._trusted_since = float("inf")
-        return {name for name in watched - {me} if leases.get(name) == LEASE_OF_LEFT_WORKER}
+        others = watched - {self._consumer.encode()}
+        if self._trusted_since < float("inf"):
+            return others
+        return {name for name in others if leases.get(name) == LEASE_OF_LEFT_WORKER}
 
     def _leases_can_be_trusted(self, own_lease: float, now_ms: int) -> bool:
         """After an outage every lease is over, and living workers renew theirs first. No worker is judged before all
