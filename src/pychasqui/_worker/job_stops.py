@@ -24,14 +24,15 @@ class StopRequest:
         self.timeout_s = timeout_s  # None: the job is cancelled
         self.cancellations = 0
         self.again_at = 0.0  # monotonic
-        self.is_logged = False
+        self.is_given_up = False
 
     def count_cancellation(self, again_at: float) -> None:
         self.cancellations += 1
         self.again_at = again_at
 
-    def mark_as_logged(self) -> None:
-        self.is_logged, self.again_at = True, float("inf")
+    def give_up(self) -> None:
+        """The handler goes on all the same: it is not cancelled again."""
+        self.is_given_up, self.again_at = True, float("inf")
 
     @property
     def is_for_cancelled_job(self) -> bool:

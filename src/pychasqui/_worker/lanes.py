@@ -24,7 +24,7 @@ from .._core.limits import TURN_S
 from .first_step import RunHandler, StartedJob, run_first_step_and_keep_error
 from .job_context import HandlerExit, as_coroutine, await_rest_of_coroutine
 from .shared import Shared
-from .task_ends import CLEANUP_S, LAST_CLEANUP_S, cancel_tasks, get_current_task, uncancel_current_task
+from .task_ends import CLEANUP_S, LAST_CLEANUP_S, cancel_tasks_and_wait, get_current_task, uncancel_current_task
 
 
 class Lanes:
@@ -174,8 +174,8 @@ class Lanes:
         One that has swallowed that is cancelled once more, and left behind if it goes on all the same.
         """
         self._is_stopping, self._turn_ends_at = True, 0.0
-        await cancel_tasks(self._tasks, CLEANUP_S, hurried)
-        await cancel_tasks(self._tasks, LAST_CLEANUP_S)
+        await cancel_tasks_and_wait(self._tasks, CLEANUP_S, hurried)
+        await cancel_tasks_and_wait(self._tasks, LAST_CLEANUP_S)
         self.has_uncancelled_handler = not all(lane.done() for lane in self._tasks)
         ended = zip(self._tasks, self._running, strict=True)
         return [job for task, job in ended if job is not None and task.done()]
@@ -190,14 +190,14 @@ class Lanes:
             while begun is not None or (inbox and (now < self._turn_ends_at or self._try_begin_loop_turn(now))):
                 if begun is None:
                     if cancelling():  # hot: 0.015 us; the last handler has cancelled its task, and then ended
-                        _, now = await self._await_despite_strays(asyncio.sleep, 0), monotonic()
+                        _, now = await self._await_despite_stray_cancellation(asyncio.sleep, 0), monotonic()
                         continue
                     job = running[lane_number] = inbox[0]
                     inbox.popleft()  # not before: the heartbeat's thread must see it in one place or the other
                     self._started += 1
                     if not job.is_decoded:
                         self._note_handler_waits_and_wake_lanes()
-                        may_start, now = await self._decode_and_check_may_start_else_put_back(job), monotonic()
+                        may_start, now = await self._decode_or_put_back(job), monotonic()
                         if not may_start:
                             self._free_lane_without_run(lane_number)
                             continue
@@ -241,7 +241,7 @@ class Lanes:
             begun = await self._wait_for_wake_or_started_job(lane_number)
             now = monotonic()
 
-    async def _await_despite_strays(self, function: Callable[[Any], Awaitable[Any]], argument: Any) -> Any:
+    async def _await_despite_stray_cancellation(self, function: Callable[[Any], Awaitable[Any]], argument: Any) -> Any:
         while True:
             try:
                 return await function(argument)
@@ -252,10 +252,10 @@ class Lanes:
             finally:
                 uncancel_current_task()
 
-    async def _decode_and_check_may_start_else_put_back(self, job: Delivery) -> bool:
+    async def _decode_or_put_back(self, job: Delivery) -> bool:
         """Whether it is to run, still ours and the lease holds, after its decoding, which may take many turns."""
         as_read = copy(job)
-        is_to_run: bool = await self._await_despite_strays(self._decode, job)
+        is_to_run: bool = await self._await_despite_stray_cancellation(self._decode, job)
         if job.entry_id in self._lost_undecoded:
             self._lost_undecoded.discard(job.entry_id)
             self._may_have_orphans.set()  # it may have come back meanwhile, and was not taken in because it was here

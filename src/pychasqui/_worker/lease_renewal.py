@@ -35,7 +35,7 @@ class RenewalTimes(NamedTuple):
 
 
 class LeaseRenewal:
-    """acquire_first_lease() takes the first lease; each renew() then sends one renewal."""
+    """acquire_first_lease() takes the first lease; each try_renew_and_choose_pause_s() then sends one renewal."""
 
     def __init__(
         self,
@@ -101,17 +101,17 @@ class LeaseRenewal:
             entries, sent_at = self._take_entries_due_for_renewal(was_over), lease_clock()
             lost = await self._send_renewals_and_find_lost(entries)
         except RedisTrouble as error:
-            self._round_trips.forget_measurement()
+            self._round_trips.require_new_measurement()
             self._hold_at = 0.0  # what was to be renewed with it is renewed by the next call
             action = action_for(error)
             if action is ErrorAction.NO_GROUP:
-                return await self._help_rebuild_group(error)
+                return await self._report_held_and_choose_pause_s(error)
             if is_first and action in (ErrorAction.FATAL, ErrorAction.REAUTHENTICATE):
                 raise
             self._lease.record_trouble()
             return min(self._outage.record_error_and_choose_pause_s(error), self.every_s)
         self._round_trips.record_round_trip_and_set_timeout(lease_clock() - sent_at)
-        return self._apply_renewal_unless_late(sent_at, lost, was_over=was_over)
+        return self._apply_renewal_and_choose_pause_s(sent_at, lost, was_over=was_over)
 
     def _take_entries_due_for_renewal(self, was_over: bool) -> list[tuple[bytes, int]]:
         """After a lapse all held entries, because other workers may have taken any of them.
@@ -152,7 +152,9 @@ class LeaseRenewal:
             # A renewal may follow before this call reaches Redis: it ends no other lease than the one that is read.
             await self._broker.leave_group(*me, await self._broker.read_lease(*me))
 
-    def _apply_renewal_unless_late(self, sent_at: float, lost_ids: set[bytes], *, was_over: bool) -> float:
+    def _apply_renewal_and_choose_pause_s(self, sent_at: float, lost_ids: set[bytes], *, was_over: bool) -> float:
+        """Applies a renewal that was answered; one whose answer came too late extends no lease, and the next follows at
+        once."""
         self._outage.end()
         self._has_left = False
         if self._groupless.is_on:
@@ -182,7 +184,7 @@ class LeaseRenewal:
         if self._lanes.drop_lost_unstarted_jobs(lost_ids):
             self._may_have_orphans.set()
 
-    async def _help_rebuild_group(self, error: RedisTrouble) -> float:
+    async def _report_held_and_choose_pause_s(self, error: RedisTrouble) -> float:
         """The group is gone: reports what this worker holds. Returns how long to wait before the next renewal."""
         async with self._reporting:
             self._groupless.record_error_and_choose_pause_s(error)

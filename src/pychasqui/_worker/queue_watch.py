@@ -43,13 +43,13 @@ class QueueWatch:
 
     async def subscribe(self) -> None:
         """Subscribes, once for each socket. What is asked behind it misses no message."""
-        await self._broker.subscribe_to_pause_and_cancel_hints_while_connected(self._start_check)
+        await self._broker.subscribe_to_pause_and_cancel_hints_while_connected(self._request_check)
 
     def handle_queue_flags(self, flags: QueueFlags) -> None:
         """Passes on what a renewal found. Notes about cancelled jobs, or that there are none any more, are read."""
         self._call_on_pause_if_changed(flags)
         if flags.has_cancellations or self._has_cancellations:
-            self._start_check()
+            self._request_check()
 
     def _call_on_pause_if_changed(self, flags: QueueFlags) -> None:
         if flags.is_paused != self._was_paused:  # each call wakes the worker's loop
@@ -61,7 +61,7 @@ class QueueWatch:
         if self._check_task is not None:
             await asyncio.wait({self._check_task})
 
-    def _start_check(self) -> None:
+    def _request_check(self) -> None:
         self._is_hinted = True
         if self._check_task is None or self._check_task.done():
             self._check_task = asyncio.ensure_future(self._check_while_hinted())

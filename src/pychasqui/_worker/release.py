@@ -65,9 +65,9 @@ class Releaser:
         try:
             answer = await self._broker.release_entries(self._group, self._consumer, entries, deadline_ms)
         except ReplyError:  # it was answered, so it is not on its way any more
-            self._forget(ids)
+            self._forget_deadlines(ids)
             raise
-        self._forget(ids)
+        self._forget_deadlines(ids)
         if not answer.looked_at:
             raise CommandTimeout("the server got a hand-back after its deadline")
         return answer.looked_at
@@ -77,7 +77,7 @@ class Releaser:
         if not self._deadlines_ms:
             return
         now_ms = await self._broker.read_server_time_ms()
-        self._forget(
+        self._forget_deadlines(
             [one for one, at_ms in self._deadlines_ms.items() if not now_ms <= at_ms <= now_ms + LONGEST_DEADLINE_MS]
         )
         self._flag_orphans_after_deadline(max(self._deadlines_ms.values(), default=now_ms) - now_ms)
@@ -86,7 +86,7 @@ class Releaser:
         if self._deadlines_ms:
             asyncio.get_running_loop().call_later(wait_ms / 1000, self._may_have_orphans.set)
 
-    def _forget(self, ids: Iterable[bytes]) -> None:
+    def _forget_deadlines(self, ids: Iterable[bytes]) -> None:
         for entry_id in ids:
             self._deadlines_ms.pop(entry_id, None)
 

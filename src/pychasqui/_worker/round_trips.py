@@ -76,6 +76,6 @@ class RoundTrips:
             self._lease.record_trouble()
         self._broker.set_timeout(min(max(lease_s / 3, 4 * self._trip_s), 2 * lease_s / 3))
 
-    def forget_measurement(self) -> None:
-        """A renewal failed: the next lease is measured for again."""
+    def require_new_measurement(self) -> None:
+        """A renewal failed: can_hold_lease() measures again before the next lease."""
         self._is_near = False

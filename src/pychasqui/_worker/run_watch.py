@@ -121,19 +121,19 @@ class RunWatch:
             if timeout_s is None or now < job.started_at + timeout_s:
                 return float("inf") if timeout_s is None else job.started_at + timeout_s
             stop = self._stops.add_stop(job, timeout_s)
-        if now >= stop.again_at and not stop.is_logged:
-            self._cancel_again_or_log(lane_number, stop, now)
+        if now >= stop.again_at and not stop.is_given_up:
+            self._cancel_again_or_give_up(lane_number, stop, now)
         return stop.again_at
 
-    def _cancel_again_or_log(self, lane_number: int, stop: StopRequest, now: float) -> None:
-        """Cancels the handler once more, or logs that it goes on."""
+    def _cancel_again_or_give_up(self, lane_number: int, stop: StopRequest, now: float) -> None:
+        """Cancels the handler once more; after the last time, logs that it goes on."""
         task = self._find_task(lane_number)
         if stop.cancellations < MAX_CANCELLATIONS:
             if task is not None:
                 task.cancel()
             stop.count_cancellation(now + CANCELLATIONS_APART_S)
             return
-        stop.mark_as_logged()
+        stop.give_up()
         ran_s, job = now - stop.job.started_at, stop.job
         if task is None:
             why = "it runs in a thread, which cannot be stopped; it can look at job.is_cancelled"

@@ -89,14 +89,14 @@ class SchedulerService(LeaderService):
             if fires is None:
                 await asyncio.sleep(0)
             elif isinstance(fires, tuple):
-                await self._bury_repeatable(*fires, due.now_ms)
+                await self._try_to_bury_repeatable(*fires, due.now_ms)
             else:
                 moved = await self._repeats.fire(fires)
                 has_moved = has_moved or any(moved)
                 self._record_added_jobs(fires, moved)
                 soonest = min([soonest, *(one.next_ms for one in fires if one.next_ms is not None)])
         if self._gives_way:
-            return await self._give_way_to_other_leader()
+            return await self._release_lease_and_choose_pause_s()
         if due.next_due_ms >= 0:
             soonest = min(soonest, due.now_ms + due.next_due_ms)
         # A message may have announced a sooner one meanwhile.
@@ -113,10 +113,10 @@ class SchedulerService(LeaderService):
                 yield from _plan_fires_of_spec(one, due.now_ms, self._grace_ms, self._count_missed_fire)
             except DecodeError as error:
                 detail = f"repeatable {one.key[:200]!r}: {error}"[:500]
-                if not isinstance(error.__cause__, UnknownZone) or not self._should_give_way(one, detail):
+                if not isinstance(error.__cause__, UnknownZone) or not self._try_to_give_way(one, detail):
                     yield (one, detail)
 
-    def _should_give_way(self, due: DueSpec, detail: str) -> bool:
+    def _try_to_give_way(self, due: DueSpec, detail: str) -> bool:
         """Whether another worker may know the zone of this repeatable: it is not asked twice about the same window."""
         if self._living_workers.living < 2 or self._given_way.get(due.key) == due.score:
             return False
@@ -126,7 +126,7 @@ class SchedulerService(LeaderService):
         log.error("this machine cannot fire a repeatable, and lets another worker lead: %.300r", detail)
         return True
 
-    async def _give_way_to_other_leader(self) -> float:
+    async def _release_lease_and_choose_pause_s(self) -> float:
         self._next_due, self._leads = float("inf"), False
         await self._release_leader_lease()
         return GIVE_WAY_S
@@ -141,7 +141,7 @@ class SchedulerService(LeaderService):
     def _count_missed_fire(self) -> None:
         self.missed += 1
 
-    async def _bury_repeatable(self, due: DueSpec, detail: str, now_ms: int) -> None:
+    async def _try_to_bury_repeatable(self, due: DueSpec, detail: str, now_ms: int) -> None:
         refusal = await self._repeats.try_to_bury_repeatable(due, detail, now_ms)
         if refusal is None:
             log.debug("repeatable %.200r is not what could not be fired any more: it stays", due.key)

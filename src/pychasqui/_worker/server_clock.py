@@ -14,7 +14,7 @@ ASK_AGAIN_S = 1.0
 
 
 class ServerClock:
-    """now_ms() asks the server the first time, and every ten seconds; in between it counts on."""
+    """estimate_now_ms() asks the server the first time, and every ten seconds; in between it counts on."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -30,10 +30,11 @@ class ServerClock:
         if lease_clock() >= self._ask_at:
             async with self._asking:
                 while lease_clock() >= self._ask_at:
-                    await self._measure_clock_offset()
+                    await self._try_to_measure_clock_offset()
         return time.time() * 1000 if self._offset_ms is None else self._offset_ms + lease_clock() * 1000
 
-    async def _measure_clock_offset(self) -> None:
+    async def _try_to_measure_clock_offset(self) -> None:
+        """Sets when to ask the server again, also if it has refused; a server that is away is asked again at once."""
         asked_at = lease_clock()
         try:
             server_ms = await self._broker.read_server_time_ms()

@@ -10,7 +10,7 @@ CLEANUP_S = 5.0  # how long a cancelled handler may take to roll back its work
 LAST_CLEANUP_S = 0.5
 
 
-async def cancel_tasks(
+async def cancel_tasks_and_wait(
     tasks: Collection[asyncio.Task[Any]], timeout_s: float, stop_waiting: asyncio.Event | None = None
 ) -> None:
     """Cancel them and wait until all have ended, but no longer than that; not at all once `stop_waiting` is set."""

@@ -27,7 +27,7 @@ from .job_context import HandlerExit, SteppedCoroutine, await_rest_of_coroutine
 from .lanes import Lanes
 from .loop_calls import CallCancelled, LoopCalls
 from .shared import Shared
-from .task_ends import CLEANUP_S, LAST_CLEANUP_S, cancel_tasks, get_current_task
+from .task_ends import CLEANUP_S, LAST_CLEANUP_S, cancel_tasks_and_wait, get_current_task
 from .thread_outcomes import DROPPED, Raised, start_handler_and_catch_errors
 from .threads import Threads
 
@@ -167,8 +167,8 @@ class ThreadLanes:
         """
         self._is_stopping = True
         tasks = [] if self._loop_calls is None else list(self._loop_calls.tasks)
-        await cancel_tasks(tasks, CLEANUP_S, hurried)
-        await cancel_tasks([task for task in tasks if not task.done()], LAST_CLEANUP_S)
+        await cancel_tasks_and_wait(tasks, CLEANUP_S, hurried)
+        await cancel_tasks_and_wait([task for task in tasks if not task.done()], LAST_CLEANUP_S)
         self.has_uncancelled_handler = not all(task.done() for task in tasks)
         with self._moving:
             self._is_stopped = True  # from here on an outcome has no place to go
@@ -217,7 +217,7 @@ class ThreadLanes:
                 return
             if inbox and not threads.is_waking:
                 threads.wake_or_start_one()
-            if not job.is_decoded and not loop_calls.run_and_wait(self._finish_decoding_and_decide_to_run(job)):
+            if not job.is_decoded and not loop_calls.run_and_wait(self._decode_or_put_back(job)):
                 outcome = DROPPED
                 continue
             job.started_at = monotonic()
@@ -247,7 +247,7 @@ class ThreadLanes:
 
     # In the event loop ----------------------------------------------------------------------------------------------
 
-    async def _finish_decoding_and_decide_to_run(self, job: Delivery) -> bool:
+    async def _decode_or_put_back(self, job: Delivery) -> bool:
         """Decodes a job that was put off; whether it is still ours, the lease holds, and it is to run."""
         as_read = copy(job)
         is_to_run = await self._decode(job) and job.entry_id not in self._lost_undecoded
