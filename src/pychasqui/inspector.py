@@ -67,7 +67,7 @@ class Inspector:
 
     async def counts(self) -> Counts:
         """Counts the jobs in each state, and the repeatables."""
-        return await self._broker().counts()
+        return await self._broker().read_counts()
 
     async def jobs(self, state: State, after: str = "", limit: int = 100) -> Page:
         """Returns a page of the jobs of one state."""

@@ -180,7 +180,7 @@ class JobStatusFinder:
         """How many jobs wait before this one: counted if it is near one of the ends, else estimated by its time."""
         inspector, finder = self._session().inspector, self._session().job_finder
         counts, first, newest = await asyncio.gather(
-            inspector.counts(), inspector.read_waiting_page("", 1), finder.read_entries_newest_first(1)
+            inspector.read_counts(), inspector.read_waiting_page("", 1), finder.read_entries_newest_first(1)
         )
         if not first or not newest:  # it was read meanwhile
             return 0, True

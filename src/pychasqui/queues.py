@@ -84,16 +84,16 @@ class Queues(ServerSession):
         broker = self._broker.make_inspector(name)
         since_ms = now_ms - RATE_WINDOW_MS
         try:
-            counts, is_paused, oldest, workers, (completed, from_ms) = await asyncio.gather(
-                broker.counts(),
+            counts, is_paused, oldest, workers, completed = await asyncio.gather(
+                broker.read_counts(),
                 broker.is_paused(),
                 broker.find_oldest_entry_id_and_server_time(),
                 broker.count_living_consumers_of_group(),
-                self._broker.count_completed_since(name, since_ms, max_events),
+                self._broker.count_completed_events(name, since_ms, max_events),
             )
         except ReplyError as error:
             return QueueOverview(name, error=str(error))
-        window_ms = max(1, now_ms - (since_ms if from_ms is None else from_ms))
+        window_ms = max(1, now_ms - (since_ms if completed.from_ms is None else completed.from_ms))
         return QueueOverview(
             name,
             counts.waiting,
@@ -101,7 +101,7 @@ class Queues(ServerSession):
             counts.delayed,
             counts.dead,
             counts.repeatables,
-            rate=1000 * completed / window_ms,
+            rate=1000 * completed.number / window_ms,
             oldest_age_ms=None if oldest is None else max(0, oldest[1] - read_entry_id(oldest[0])[0]),
             workers=workers,
             is_paused=is_paused,
@@ -109,7 +109,7 @@ class Queues(ServerSession):
 
     async def official_facts(self, name: str, *, group: str = GROUP) -> OfficialFacts:
         """Returns what the official `chasqui inspect` shows of a queue."""
-        return await self._broker.official_facts(check_queue_name(name), group)
+        return await self._broker.read_official_facts(check_queue_name(name), group)
 
     async def lag_ms(self, name: str) -> int:
         """Returns how long the oldest job that no worker has been given has waited, by the server's clock; 0 if none

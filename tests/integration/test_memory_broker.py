@@ -102,7 +102,7 @@ def real_bench(broker: Broker, witness: redis.asyncio.Redis, keys: Keys) -> Benc
         return (await ResultsBroker(broker, keys).read_results([job_id]))[0]
 
     async def counts() -> tuple[int, int, int]:
-        found = await InspectorBroker(broker, keys, GROUP).counts()
+        found = await InspectorBroker(broker, keys, GROUP).read_counts()
         return found.waiting + found.active, found.delayed, found.dead
 
     return Bench(broker, add, kinds, result_of, counts)

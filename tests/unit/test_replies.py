@@ -163,7 +163,7 @@ ASKS: dict[str, Callable[[Broker], Any]] = {
     "move": lambda broker: RepeatablesBroker(broker, KEYS).remove_pause_or_resume("pause", "key"),
     "letters": lambda broker: DlqBroker(broker, KEYS).read_page("-", "+", 10),
     "replay": lambda broker: DlqBroker(broker, KEYS).replay([("1-1", b"x", b"")]),
-    "counts": lambda broker: InspectorBroker(broker, KEYS, "g").counts(),
+    "counts": lambda broker: InspectorBroker(broker, KEYS, "g").read_counts(),
     "waiting": lambda broker: InspectorBroker(broker, KEYS, "g").read_waiting_page("", 10),
     "active": lambda broker: InspectorBroker(broker, KEYS, "g").read_active_page("", 10),
     "pages": lambda broker: find_entry_in_pages(

@@ -68,7 +68,7 @@ class InspectorBroker:
         self._keys = keys
         self._group = group
 
-    async def counts(self) -> Counts:
+    async def read_counts(self) -> Counts:
         keys = self._keys
         # In one write, because they are sent in one turn of the loop.
         stream, active, delayed, dead, repeat, paused = await asyncio.gather(

@@ -40,6 +40,13 @@ class FoundNames(NamedTuple):
     is_complete: bool
 
 
+class CompletedCount(NamedTuple):
+    """How many events completed were found, and since when they were looked for."""
+
+    number: int
+    from_ms: int | None  # None: since the time that was asked for
+
+
 @dataclass(frozen=True, slots=True)
 class OfficialFacts:
     """What the official `chasqui inspect` shows of a queue."""
@@ -116,7 +123,7 @@ class QueuesBroker:
     async def read_server_time_ms(self) -> int:
         return await self._broker.read_server_time_ms()
 
-    async def official_facts(self, queue: str, group: str) -> OfficialFacts:
+    async def read_official_facts(self, queue: str, group: str) -> OfficialFacts:
         """Asks for the facts in one write, as the official command does."""
         keys = Keys(queue)
         broker = self._broker.for_queue(keys)
@@ -139,17 +146,14 @@ class QueuesBroker:
             repeatable_count=read_count(repeat),
         )
 
-    async def count_completed_since(self, queue: str, since_ms: int, max_events_read: int) -> tuple[int, int | None]:
-        """Counts the events completed among the newest `max_events_read` events since then.
-
-        And returns the time of the oldest of them; None if there are fewer, so that all were read.
-        """
+    async def count_completed_events(self, queue: str, since_ms: int, max_events_read: int) -> CompletedCount:
+        """Counts the events completed since then; if there are more than `max_events_read`, among the newest ones."""
         keys = Keys(queue)
         calls = self._broker.for_queue(keys)
         newest = read_range(await calls.call("XREVRANGE", keys.events, "+", max(0, since_ms), "COUNT", max_events_read))
         completed = sum(b"completed" in (entry[1] or ())[:2] for entry in newest)
-        oldest_ms = int(newest[-1][0].partition(b"-")[0]) if len(newest) == max_events_read else None
-        return completed, oldest_ms
+        from_ms = int(newest[-1][0].partition(b"-")[0]) if len(newest) == max_events_read else None
+        return CompletedCount(completed, from_ms)
 
     def make_inspector(self, queue: str) -> InspectorBroker:
         """Returns the conversation about one queue, over the same connection."""
