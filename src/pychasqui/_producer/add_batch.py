@@ -94,8 +94,8 @@ class AddBatch:
         """Sends the job with the ledger from now on; only for one that was refused by its number."""
         self.is_sent_by_idmp = False
 
-    def may_use_transaction_and_not_again(self) -> bool:
-        """Whether the batch may be sent without a script: once, and never again."""
+    def use_up_transaction_attempt(self) -> bool:
+        """Returns whether the batch may be sent without a script: once, and never again."""
         may, self.can_be_transaction = self.can_be_transaction, False
         return may
 

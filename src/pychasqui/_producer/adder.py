@@ -183,7 +183,7 @@ class Adder:
         self._sent.add(batch)
         if batch.is_sent_by_idmp:
             session.write_add_by_idmp(batch.number, batch.envelopes[0], batch.names[0])
-        elif batch.can_be_transaction and batch.may_use_transaction_and_not_again() and session.transactions.is_ready:
+        elif batch.can_be_transaction and batch.use_up_transaction_attempt() and session.transactions.is_ready:
             jobs = (batch.envelopes, batch.names)
             session.add_batch_by_transaction(
                 batch.slot, batch.number, *jobs, batch.deadline, partial(self._handle_reply, batch)

@@ -116,7 +116,7 @@ class Encoder:
         """Encodes one job."""
         raw_name = self._names.get(name) if type(name) is str else None
         if raw_name is None:
-            raw_name = self._check_name(name)
+            raw_name = self._check_and_cache_name(name)
         own_id = _ids.new_id() if job_id is None else checks.check_new_job_id(job_id)
         if options:
             self._warn_once_if_datetime_is_naive(options.get("delay_ms"))
@@ -198,7 +198,7 @@ class Encoder:
                 at.isoformat(),
             )
 
-    def _check_name(self, name: Any) -> bytes:
+    def _check_and_cache_name(self, name: Any) -> bytes:
         raw = checks.check_and_encode_job_name(name)
         if len(self._names) >= MAX_NAMES:
             self._names.clear()

@@ -191,7 +191,7 @@ class Portal:
         with self._lock:
             self._calls.pop(thread_id, None)
             runner = self._choose_next_runner_if_runner_is(call)
-            group = call.leave_group_and_get_it_if_reusable()
+            group = call.leave_and_get_reusable_wait_group()
             if group is not None and len(self._free_groups) < MAX_FREE_GROUPS:
                 self._free_groups.append(group)
             if not call.is_ended:

@@ -67,8 +67,8 @@ class PortalCall:
             self.group.wait()
             self.has_waited_in_group = True
 
-    def leave_group_and_get_it_if_reusable(self) -> WaitGroup | None:
-        """Returns the group if it can be used again."""
+    def leave_and_get_reusable_wait_group(self) -> WaitGroup | None:
+        """Leaves the group; returns it if it can be used again, else None."""
         group, self.group = self.group, None
         return group if group is not None and group.leave_and_tell_if_reusable(self.has_waited_in_group) else None
 

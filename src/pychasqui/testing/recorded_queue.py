@@ -56,7 +56,7 @@ class RecordedQueue(Queue):
         if options:
             refuse_unknown_options(options)
         checks.check_int("wait_replicas", wait_replicas, 0)
-        return self._keep_job(name, data, job_id, options)
+        return self._record_job(name, data, job_id, options)
 
     async def add_bulk(self, jobs: Iterable[Mapping[str, Any]], *, wait_replicas: int = 0) -> list[Job]:
         """Keeps many jobs; if one cannot be encoded, none is kept. See Queue.add_bulk()."""
@@ -67,10 +67,10 @@ class RecordedQueue(Queue):
         kept = []
         for job in given:
             options: Any = {key: value for key, value in job.items() if key not in ("name", "data", "job_id")}
-            kept.append(self._keep_job(job["name"], job.get("data"), job.get("job_id"), options))
+            kept.append(self._record_job(job["name"], job.get("data"), job.get("job_id"), options))
         return kept
 
-    def _keep_job(self, name: str, data: Any, job_id: str | None, options: JobOptions) -> Job:
+    def _record_job(self, name: str, data: Any, job_id: str | None, options: JobOptions) -> Job:
         encoded = self._own_encoder.encode(name, data, job_id, options)
         given = {key: value for key, value in {**options, "job_id": job_id}.items() if value is not None}
         answer = self._recorder.record(self.name, name, encoded, given)
