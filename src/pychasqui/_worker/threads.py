@@ -34,6 +34,8 @@ class Threads:
 
     def wake_or_start_one(self) -> None:
         """Wakes a parked thread, or starts one. The event loop calls it, and so do threads."""
+        if not self._parked and len(self._threads) == self._max_count:
+            return  # hot: 1 us a job; all are busy, and each looks for the next job when its own has ended
         # hot: one at a time, 3 us a job against 18 if each job wakes a thread; benchmarks work-def
         self.is_waking = True
         try:
