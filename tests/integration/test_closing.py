@@ -50,7 +50,7 @@ async def test_a_handler_that_goes_on_costs_the_other_cancelled_jobs_no_attempt(
         await eventually(lambda: len(started) == 3)
     may_end.set()
     *_, line = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
-    assert "of its cancelled jobs 1 still run (1 of 'stubborn'): " in line
+    assert "1 of its cancelled jobs still run (1 of 'stubborn'): " in line
     assert await run_all_and_count_attempts(make_worker, stream) == {("obedient", 0): 2, ("stubborn", 1): 1}
 
 

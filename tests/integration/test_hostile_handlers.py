@@ -308,7 +308,7 @@ async def test_a_deadline_that_is_over_is_one_warning_with_how_many_which_and_wh
         await eventually(lambda: len(started) == 3)
     may_end.set()
     (line,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
-    assert "0.1 s are over and of its jobs 3 still run (2 of 'slow', 1 of 'video'): " in line
+    assert "0.1 s are over, and 3 of its jobs still run (2 of 'slow', 1 of 'video'): " in line
     fate = "when the lease of 1 s has ended, and have used up an attempt" if is_plain else "have 5 s to clean up"
     assert fate in line
     await stream.clear()

@@ -1,4 +1,4 @@
-"""The acker settles outcomes by their deliveries, holds them until Redis has answered, and counts those in vain."""
+"""The acker settles outcomes by their deliveries, and holds them until Redis has answered."""
 
 from __future__ import annotations
 

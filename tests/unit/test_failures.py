@@ -377,7 +377,7 @@ class TestLog:
             bench.handler.bury_rejected(b"5-1", 1, None, "malformed", "no payload")
         assert len(caplog.messages) == 1 + LINES_A_SECOND
         bench.timers.pop()()
-        assert caplog.messages[1 + LINES_A_SECOND :] == ["and 91 more dead jobs or entries in the same second"]
+        assert caplog.messages[1 + LINES_A_SECOND :] == ["91 more jobs or entries have died in the same second"]
         bench.handler.handle_run_error(job(attempt=2), LookupError())
         assert len(caplog.messages) == 1 + LINES_A_SECOND + 2
         assert len(bench.outcomes.letters) == 103
@@ -389,4 +389,4 @@ class TestLog:
             bench.handler.bury_rejected(b"5-1", 1, None, "malformed", "no payload")
         bench.failure_log.log_and_reset_counts()
         bench.timers.pop()()
-        assert caplog.messages[LINES_A_SECOND:] == ["and 2 more dead jobs or entries in the same second"]
+        assert caplog.messages[LINES_A_SECOND:] == ["2 more jobs or entries have died in the same second"]

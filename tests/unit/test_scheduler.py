@@ -329,7 +329,7 @@ class TestTick:
         bench.repeats.moves = False
         await bench.tick(0, due())
         assert bench.looks_at == pytest.approx(module.NOTHING_FIRED_PAUSE_S)
-        assert "repeatable 'k' is not what was decided about any more" in caplog.text
+        assert "repeatable 'k' has changed since it was planned" in caplog.text
 
     async def test_a_follower_fires_nothing_and_tries_again_when_the_lease_ends(self, bench: SchedulerBench) -> None:
         assert await bench.tick(300, leads=False) == pytest.approx(0.301)

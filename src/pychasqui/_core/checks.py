@@ -29,7 +29,7 @@ def check_queue_name(value: Any) -> str:
 
 
 def is_queue_name(name: str) -> bool:
-    """Whether a queue can have this name."""
+    """Returns whether a queue can have this name."""
     try:
         check_queue_name(name)
     except InvalidArgument:

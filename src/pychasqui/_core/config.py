@@ -53,12 +53,12 @@ def make_range_check(low: int, high: int) -> Check[int]:
 
 
 def make_optional_check(check: Check[Kept]) -> Check[Kept | None]:
-    """The check of an option that may be None."""
+    """Returns the check of an option that may be None."""
     return lambda name, value: None if value is None else check(name, value)
 
 
 def accept_any_value(name: str, value: Any) -> Any:
-    """For values that the class that uses them checks."""
+    """Accepts the value, which the class that uses it checks."""
     return value
 
 
@@ -97,7 +97,7 @@ def take_config_fields_as_arguments(
 
 
 def _name_remedy(fields: inspect.Signature, args: tuple[object, ...], kwargs: Mapping[str, object]) -> str:
-    """How to give what was given by position, or the option that a misspelt one was meant to be."""
+    """Says how to give what was given by position, or the option that a misspelt one was meant to be."""
     by_position = [one.name for one in fields.parameters.values() if one.kind is not inspect.Parameter.KEYWORD_ONLY]
     if len(args) > len(by_position):
         by_name = next(name for name in fields.parameters if name not in by_position)

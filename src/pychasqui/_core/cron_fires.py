@@ -70,6 +70,6 @@ def _make_position(zone: Zone, instant: int) -> _SearchPosition:
 
 
 def _can_jump_near_fire(zone: Zone, position: _SearchPosition, fire: int) -> bool:
-    """Whether the search may jump to shortly before `fire`, because nothing that the clocks show until then matches."""
+    """Returns whether the search may jump to shortly before `fire`, because nothing matches until then."""
     is_long = fire - position.instant > 2 * _NEAR_S
     return is_long and zone.find_first_offset_change(position.instant, position.instant + _NEAR_S) is None

@@ -55,7 +55,7 @@ class Failure(msgspec.Struct, frozen=True):
             return format_stack(self.handler_lines())
 
     def handler_lines(self) -> tuple[Line, ...]:
-        """The handler's frames; the last one raised."""
+        """Returns the handler's frames; the last one raised."""
         found: list[Line] = []
         frames = self.frames
         while frames is not None:
@@ -92,7 +92,7 @@ def format_stack(lines: tuple[Line, ...]) -> str:
 
 
 def _read_retry_delay_ms(error: BaseException) -> int | None:
-    """The delay of a RetryLater or Snooze; None if a subclass has set no int, and it counts as any other error."""
+    """Returns the delay of a RetryLater or Snooze; None if a subclass has set no int: it counts as any other."""
     try:
         delay_ms = error.delay_ms  # type: ignore[attr-defined]
     except BaseException:  # noqa: BLE001  a foreign property may raise anything
@@ -109,7 +109,7 @@ def _read_snooze_limit(error: BaseException) -> int | None:
 
 
 def _find_handler_frames(error: BaseException) -> TracebackType | None:
-    """The handler's own frames; if there are none, the last of ours."""
+    """Returns the handler's own frames; if there are none, the last of ours."""
     frames: TracebackType | None = _traceback_of(error)
     while frames is not None and frames.tb_next is not None and frames.tb_frame.f_code.co_filename.startswith(_PACKAGE):
         frames = frames.tb_next

@@ -48,7 +48,7 @@ class RepeatSpec:
 
 
 def make_default_repeatable_key(job_name: str, pattern: RepeatPattern) -> str:
-    """The key of a repeatable for which the user gave none."""
+    """Returns the key of a repeatable for which the user gave none."""
     if pattern.kind == "every":
         return f"{job_name}::every:{pattern.interval_ms}"
     return f"{job_name}::cron:{pattern.expression}:{'UTC' if pattern.tz is None else pattern.tz}"

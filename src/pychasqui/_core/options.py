@@ -66,7 +66,7 @@ class AddOptions(NamedTuple):
 
 
 def estimate_options_cost_bytes(job_id: str) -> int:
-    """How many bytes of a plain job cost the server as much as the options of this one."""
+    """Returns how many bytes of a plain job cost the server as much as the options of this one."""
     return OPTIONS_COST_BYTES + ID_COST * len(job_id)
 
 
@@ -102,7 +102,7 @@ def check_optional_timedelta_ms(field: str, value: Any) -> int:
 
 
 def _ms_until_due(due: str) -> int:
-    """About how long a job waits until it is due."""
+    """Returns about how long a job waits until it is due."""
     return int(due) if due.startswith("+") else int(due) - time.time_ns() // 1_000_000
 
 

@@ -29,11 +29,11 @@ class PaceEstimate:
         self._finished, self._at = finished_total, now
 
     def forget_pace(self, finished_total: int, now: float) -> None:
-        """After an idle spell: what comes now may be slower than what came before."""
+        """Forgets the pace after an idle spell: what comes now may be slower than what came before."""
         self.rate, self._finished, self._at = 0.0, finished_total, now
 
     def estimate_jobs_to_prefetch(self) -> int:
-        """How many jobs, beside those that idle lanes take at once, will be started within PREFETCH_S."""
+        """Returns how many jobs, beside those that idle lanes take at once, will be started within PREFETCH_S."""
         return min(int(self.rate * PREFETCH_S), MAX_AHEAD)
 
 
@@ -59,9 +59,9 @@ class EntrySizeEstimate:
         self.bytes = entry_bytes
 
     def estimate_bytes(self, count: int) -> float:
-        """How many bytes that many entries take; 0 if there are none."""
+        """Returns how many bytes that many entries take; 0 if there are none."""
         return count * self.bytes if count else 0.0
 
     def count_entries_to_wait_for(self, room_bytes: int) -> int:
-        """How many to wait for; at least one: how large an entry is shows only when it is here."""
+        """Returns how many to wait for; at least one: how large an entry is shows only when it is here."""
         return max(1, int(room_bytes / self.bytes)) if self.bytes and self.is_known else READ_BATCH

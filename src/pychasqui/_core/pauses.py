@@ -8,7 +8,7 @@ LONGEST_RESEND_PAUSE_S = 0.2  # before a call that a live server has refused is 
 
 
 def longer_pause_s(pause_s: float, first_s: float = FIRST_PAUSE_S, longest_s: float = LONGEST_PAUSE_S) -> float:
-    """The pause behind one of `pause_s`; 0 has the first one behind it."""
+    """Returns the pause that follows one of `pause_s`; the first one follows 0."""
     return min(max(2 * pause_s, first_s), longest_s)
 
 
@@ -19,7 +19,7 @@ class GrowingPause:
         self.pause_s = 0.0  # 0 after a success
 
     def lengthen_pause_s(self) -> float:
-        """How long to wait after an attempt that has failed."""
+        """Returns how long to wait after an attempt that has failed."""
         self.pause_s = longer_pause_s(self.pause_s)
         return self.pause_s
 
@@ -28,5 +28,5 @@ class GrowingPause:
         self.pause_s = min(self.pause_s, longest_s)
 
     def reset(self) -> None:
-        """An attempt has succeeded."""
+        """Starts over, because an attempt has succeeded."""
         self.pause_s = 0.0

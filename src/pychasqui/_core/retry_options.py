@@ -38,14 +38,14 @@ class BackoffSpec(msgspec.Struct, frozen=True, gc=False):
 
     @classmethod
     def fixed(cls, delay_ms: int, jitter_ms: int | None = None) -> BackoffSpec:
-        """Wait `delay_ms` before every retry."""
+        """Waits `delay_ms` before every retry."""
         return _check_backoff(cls("fixed", delay_ms, jitter_ms=jitter_ms))
 
     @classmethod
     def exponential(
         cls, initial_ms: int, *, multiplier: float = 2.0, max_ms: int | None = None, jitter_ms: int | None = None
     ) -> BackoffSpec:
-        """Wait `initial_ms` before the first retry, `multiplier` times as long before each further one."""
+        """Waits `initial_ms` before the first retry, `multiplier` times as long before each further one."""
         return _check_backoff(cls("exponential", initial_ms, max_ms, multiplier, jitter_ms))
 
     def to_dict(self) -> dict[str, Any]:

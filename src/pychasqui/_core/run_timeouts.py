@@ -24,7 +24,7 @@ class RunTimeouts:
         return self.by_name.get(name, self.all_s)
 
     def overridden_by(self, later: RunTimeouts) -> RunTimeouts:
-        """These timeouts, except where the later ones have one."""
+        """Returns these timeouts, except where the later ones have one."""
         all_s = self.all_s if later.all_s is None else later.all_s
         return RunTimeouts(all_s, {**self.by_name, **later.by_name})
 

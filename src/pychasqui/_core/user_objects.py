@@ -12,7 +12,7 @@ def class_name_of(value: object) -> str:
 
 
 def class_path_of(value: object) -> str:
-    """The module and the name of its class, as an import statement has them."""
+    """Returns the module and the name of its class, as an import statement has them."""
     module = _module_of(type(value))
     return f"{to_plain_str(module) if isinstance(module, str) else '?'}.{class_name_of(value)}"
 

@@ -66,7 +66,7 @@ class AddBatch:
         self.waiters.append(waiter)
 
     def set_options_of_last_job(self, options: AddOptions) -> None:
-        """The options of the last job; those before it are plain unless they have some."""
+        """Sets the options of the last job; those before it are plain unless they have some."""
         self.options = self.options or [PLAIN] * (len(self.ids) - 1)
         self.options.append(options)
         self.bytes += estimate_options_cost_bytes(self.ids[-1])
@@ -87,7 +87,7 @@ class AddBatch:
         self.waiters.append(waiter)
 
     def assign_ledger_slot(self, batch_number: int, ledger_slot: int) -> None:
-        """The number and the slot of the ledger under which the batch is sent."""
+        """Sets the number and the slot of the ledger under which the batch is sent."""
         self.number, self.slot = batch_number, ledger_slot
 
     def use_ledger(self) -> None:
@@ -100,16 +100,16 @@ class AddBatch:
         return may
 
     def mark_reply_as_lost(self) -> None:
-        """It was sent, and its answer is lost."""
+        """Notes that the batch was sent, and its answer is lost."""
         self.is_in_doubt = True
 
     def was_taken_whole(self, reply: int | bytes) -> bool:
-        """Whether Redis has taken every job of the batch, or has it already."""
+        """Returns whether Redis has taken every job of the batch, or has it already."""
         statuses = _read_statuses(reply)
         return len(statuses) == len(self.ids) and FULL not in statuses
 
     def answer_waiters(self, reply: int | bytes) -> None:
-        """How many plain jobs were taken from the front, or a status for each job; the others found no room."""
+        """Answers by how many plain jobs were taken, from the front, or by a status for each; others found no room."""
         statuses = _read_statuses(reply)
         if self.is_bulk:
             self._answer_waiter_of_bulk(statuses)
@@ -136,7 +136,7 @@ class AddBatch:
             return
 
     def make_added_records(self, reply: int | bytes) -> list[JobsAdded]:
-        """What is in Redis now that was not before, by name and mode."""
+        """Returns records of what is in Redis now that was not before, by name and mode."""
         statuses = _read_statuses(reply)
         if self.options is None:
             plain = Counter(self.names[: len(statuses)])
@@ -149,7 +149,7 @@ class AddBatch:
         return [JobsAdded(count, "delayed" if due else "now", name.decode()) for (name, due), count in new.items()]
 
     def read_reply(self, reply: Any) -> int | bytes | None:
-        """How many plain jobs were taken, or a status for each job; None if this is no answer to this batch."""
+        """Returns how many plain jobs were taken, or a status for each job; None if this is no answer to this batch."""
         if self.is_sent_by_idmp:
             return read_idmp_added_count_or_none(reply)
         if self.options is None:

@@ -63,7 +63,7 @@ class Adder:
     def add(
         self, loop: asyncio.AbstractEventLoop, envelope: bytes, name: bytes, job_id: str, options: AddOptions
     ) -> asyncio.Future[str]:
-        """Add one job together with the others of this turn. The answer is NEW, DUPLICATE or REPLACED."""
+        """Adds one job together with the others of this turn. The answer is NEW, DUPLICATE or REPLACED."""
         if self._gathering is None and options is PLAIN and not (self._sent or self._stuck or self._waiting):
             waiter = self._try_send_alone(loop, envelope, name, job_id)
             if waiter is not None:
@@ -86,7 +86,7 @@ class Adder:
     def _try_send_alone(
         self, loop: asyncio.AbstractEventLoop, envelope: bytes, name: bytes, job_id: str
     ) -> asyncio.Future[str] | None:
-        """With nothing on its way there is nothing to wait for, not even the end of the turn."""
+        """Sends at once if nothing is on its way: there is nothing to wait for, not even the end of the turn."""
         session = self._add_broker.live_session_or_none()
         if session is None:
             return None
@@ -116,7 +116,7 @@ class Adder:
         needed_room: int,
         replicas: int = 0,
     ) -> asyncio.Future[str]:
-        """Add a batch that is taken whole, if there is room for `needed_room` jobs (0: without asking).
+        """Adds a batch that is taken whole, if there is room for `needed_room` jobs (0: without asking).
 
         The answer is a status for each job.
         """
@@ -128,7 +128,7 @@ class Adder:
         return waiter
 
     async def close(self) -> None:
-        """Wait for what is on its way, which its deadlines bound, and forget the ledger.
+        """Waits for what is on its way, which its deadlines bound, and deletes the ledger.
 
         Once a reply was lost, bytes that were sent may still be on a line: the ledger stays until its TTL ends it.
         """
@@ -149,7 +149,7 @@ class Adder:
         return [*self._sent, *self._stuck, *self._waiting, *gathering]
 
     def _send_waiting_while_slots_are_free(self) -> None:
-        """Send what has gathered, as far as slots are free."""
+        """Sends what has gathered, as far as slots are free."""
         while self._free_slots and not self._stuck:
             if self._waiting:
                 if self._waiting[0].can_be_transaction and self._is_transaction_possible_soon():
@@ -164,7 +164,7 @@ class Adder:
             self._send_batch_or_schedule_resend(batch)
 
     def _is_transaction_possible_soon(self) -> bool:
-        """Whether large jobs can leave without a script in a moment."""
+        """Returns whether large jobs can leave without a script in a moment."""
         session = self._add_broker.live_session_or_none()
         return session is not None and session.transactions.is_awaited
 
@@ -280,14 +280,14 @@ class Adder:
             self._recovery.add_done_callback(self._fail_batches_if_resending_failed)
 
     def _fail_batches_if_resending_failed(self, recovery: asyncio.Task[None]) -> None:
-        """Neither a defect in it nor a program that cancels all tasks of its loop may leave adds without an answer."""
+        """Answers all adds if the recovery failed, by a defect or because the program has cancelled all tasks."""
         if recovery.cancelled():
             self._fail_batches_not_in_flight(ConnectionLost("the task that sends adds again was cancelled"))
         elif (error := recovery.exception()) is not None:
             self._fail_batches_not_in_flight(RedisTrouble(f"adding again has failed: {error!r}"))
 
     async def _resend_stuck_batches(self) -> None:
-        """Until nothing is stuck: connect, send again in order, report what has run out of time."""
+        """Connects, sends again in order and fails what has run out of time, until nothing is stuck."""
         while self._stuck:
             deadline = min(batch.deadline for batch in self._unanswered_batches())
             await asyncio.sleep(min(self._pause, max(0.0, deadline - asyncio.get_running_loop().time())))
@@ -308,7 +308,7 @@ class Adder:
             self._send_waiting_while_slots_are_free()
 
     def _fail_batches_not_in_flight(self, error: ChasquiError, due_by: float = float("inf")) -> None:
-        """Give up on what is not on its way and has a deadline up to `due_by`."""
+        """Gives up on what is not on its way and has a deadline up to `due_by`."""
         late = [batch for batch in self._unanswered_batches() if batch not in self._sent and batch.deadline <= due_by]
         for batch in late:
             if batch in self._stuck:

@@ -75,7 +75,7 @@ class JobBatch:
         self.names.append(job.name)
 
     def count_due_now(self) -> int:
-        """How many of them need room in the stream now."""
+        """Returns how many of them need room in the stream now."""
         return len(self.ids) if self.options is None else sum(not own.due for own in self.options)
 
     def cut_into_batches(self) -> list[JobBatch]:
@@ -207,7 +207,10 @@ class Encoder:
 
 
 def _encode_own_extras(options: JobOptions, add_options: AddOptions) -> bytes:
-    """What travels behind the envelope of a job with these options. add_with_options.lua sets the time at its end."""
+    """Encodes what travels behind the envelope of a job with these options.
+
+    add_with_options.lua sets the time at its end.
+    """
     timeout_ms = check_optional_timedelta_ms("timeout", options.get("timeout"))
     extras = {TIMEOUT: timeout_ms} if timeout_ms else {}
     if add_options.expires_ms:
@@ -216,7 +219,7 @@ def _encode_own_extras(options: JobOptions, add_options: AddOptions) -> bytes:
 
 
 def make_added_jobs(encoded: JobBatch, jobs: Sequence[Mapping[str, Any]], queue: object) -> list[Job]:
-    """The jobs that add_bulk() returns."""
+    """Makes the jobs that add_bulk() returns."""
     now_ms = encoded.created_at_ms
     return [
         AddedJob(job_id, job["name"], job.get("data"), 0, now_ms, _queue=queue)

@@ -58,7 +58,7 @@ class ReplicatedAdder(Adder):
             self._request_replica_count(session)
 
     def _request_replica_count(self, session: AddSession) -> None:
-        """Begin a round for all batches that this session has brought the answers to."""
+        """Begins a round for all batches that this session has brought the answers to."""
         batches = [one for one in self._awaiting_replicas if one.session is session]
         if not batches:
             self._counting_sessions.discard(session)

@@ -62,7 +62,7 @@ class AddTransactions:
         self._socket.expect_reply(deadline, partial(self._on_watch_reply, self._watch, on_answer))
 
     def forget_ledger_watch(self) -> None:
-        """The producer writes to its ledger in another way."""
+        """Forgets the watch, because the producer writes to its ledger in another way."""
         self._is_confirmed = self.is_awaited = False
 
     def _on_permission_reply(self, reply: Any) -> None:
@@ -95,7 +95,7 @@ class AddTransactions:
         write(b"".join(parts))
 
     def expect_replies(self, jobs: int, deadline: float, on_reply: OnReply) -> None:
-        """Pass on how many jobs were added, from the front, None if nothing was done, or an error if none was added."""
+        """Passes on how many jobs were added, from the front; None if nothing was done, an error if none was added."""
         answer = TransactionAnswer(jobs, on_reply)
         for _ in range(jobs + 3):
             self._socket.expect_reply(deadline, answer.on_queued_reply)
@@ -128,4 +128,4 @@ class TransactionAnswer:
 
 
 def _ignore_reply(reply: object) -> None:
-    """The reply to WATCH behind it says what matters."""
+    """Ignores the reply: that to the WATCH behind it says what matters."""

@@ -69,7 +69,7 @@ class Broker(PendingCalls, DelayedCalls, CancelCalls):
         return Broker(self._connection.to_node_of_slot(slot_of(keys.prefix)), keys)
 
     def make_add_broker(self, *, ledger_ttl_ms: int) -> AddBroker:
-        """A new producer: its numbers and its ledger are its own."""
+        """Returns a new producer: its numbers and its ledger are its own."""
         return AddBroker(self._connection, self._keys, ledger_ttl_ms=ledger_ttl_ms)
 
     # Reading --------------------------------------------------------------------------------------------------------
@@ -181,7 +181,10 @@ class Broker(PendingCalls, DelayedCalls, CancelCalls):
     async def ack_unique(
         self, group: str, entries: list[tuple[bytes, str]], events: EventsOnSend | None = None
     ) -> None:
-        """ack() for jobs that may be the only ones of their id: entry id and job id. Harmless to send again."""
+        """Does what ack() does for jobs that may be the only ones of their id, each as entry id and job id.
+
+        Harmless to send again.
+        """
         arguments = (word for entry in entries for word in entry)
         keys = (self._keys.stream, self._keys.delayed)
         await self._wait_for_uncongested_socket()
@@ -196,9 +199,9 @@ class Broker(PendingCalls, DelayedCalls, CancelCalls):
         unique: list[tuple[bytes, str]],
         events: EventsOnSend | None = None,
     ) -> int:
-        """ack() with results, each with its job's id; `unique` as ack_unique() takes them. Harmless to send again.
+        """Acks with results, each with its job's id; `unique` has the jobs that ack_unique() would get.
 
-        Returns how many results could not be stored.
+        Harmless to send again. Returns how many results could not be stored.
         """
         socket = await self._wait_for_uncongested_socket()
         at_once = socket.dialect is not None and socket.dialect.msetex and socket.dialect.xackdel
@@ -302,7 +305,7 @@ class Broker(PendingCalls, DelayedCalls, CancelCalls):
         return {"XACKDEL": dialect.xackdel, "MSETEX": dialect.msetex, "XADD IDMP": dialect.idmp, "RESP3": has_resp3}
 
     def describe_known_vulnerability(self) -> str:
-        """A sentence about a vulnerability of the connected server's version.
+        """Returns a sentence about a vulnerability of the connected server's version.
 
         It is "" if none is known, if there is no connection, and if the environment sets SILENCED_BY.
         """

@@ -26,7 +26,7 @@ class Cancellations(NamedTuple):
         return bool(self.entries or self.ids)
 
     def includes_job(self, entry_id: bytes, job_id: str) -> bool:
-        """Whether the job of this entry is cancelled."""
+        """Returns whether the job of this entry is cancelled."""
         if entry_id in self.entries:
             return True
         last = self.ids.get(job_id)

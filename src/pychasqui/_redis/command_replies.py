@@ -24,7 +24,7 @@ def read_stored_bytes(reply: Any) -> bytes | None:
 
 @raises_reply_error
 def read_stored_bytes_list(reply: Any, count: int) -> list[bytes | None]:
-    """Stored strings, None where there is none."""
+    """Returns stored strings, None where there is none."""
     if len(require_list(reply)) != count:
         raise ValueError
     return [None if one is None else require_bytes(one) for one in reply]
@@ -158,5 +158,5 @@ def find_client_count(reply: Any) -> int | None:
 
 
 def _as_field_map(reply: Any) -> dict[bytes, Any]:
-    """An element of an XINFO: a map under RESP3, names and values in turn under RESP2."""
+    """Returns an element of an XINFO as a map. It is a map under RESP3, names and values in turn under RESP2."""
     return reply if isinstance(reply, dict) else dict(zip(reply[::2], reply[1::2], strict=True))

@@ -135,7 +135,7 @@ class Connector:
         return self._route
 
     def switch_to_cluster(self, endpoint: Endpoint) -> Route:
-        """The server there has said that it is a node of a cluster."""
+        """Makes a Route, because the server has said that it is a node of a cluster."""
         if self._route is None:
             self._route = self._get_shared_route(Location(CLUSTER, replace(endpoint, protocol=3), (endpoint,)))
         return self._route

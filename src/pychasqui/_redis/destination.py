@@ -35,7 +35,7 @@ class Destination(Protocol):
     def may_be_right_server(self, endpoint: Endpoint) -> bool: ...
 
     def is_master(self, endpoint: Endpoint) -> bool:
-        """Whether the server there is well, as far as is known, although it may not be the right one."""
+        """Returns whether the server there is well, as far as is known, although it may not be the right one."""
 
     def stop_following(self) -> None:
         """The connection is closed."""

@@ -24,7 +24,7 @@ async def read_entry_range(call: Call, key: str, start: str, end: str, count: in
 async def read_range_in_pages(
     call: Call, key: str, start: str, end: str, max_entries: int, *, is_back: bool = False
 ) -> AsyncIterator[list[Entry]]:
-    """Pages of the entries from `start` to `end`, up to `max_entries` in all."""
+    """Yields pages of the entries from `start` to `end`, up to `max_entries` in all."""
     count = FIRST_PAGE
     while max_entries > 0:
         wanted = min(count, max_entries)
@@ -41,5 +41,5 @@ async def read_range_in_pages(
 
 
 def choose_length_of_next_page(count: int, sizes: list[int]) -> int:
-    """Behind a page of `count`; `sizes` are those of its last entries, in bytes."""
+    """Returns the length of the page behind one of `count`; `sizes` are those of its last entries, in bytes."""
     return max(1, min(GROWTH * count, PAGE, PAGE_BYTES * len(sizes) // max(1, sum(sizes))))

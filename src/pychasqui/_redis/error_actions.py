@@ -68,13 +68,13 @@ def action_for(error: RedisTrouble) -> ErrorAction:
 
 
 def is_command_refused(error: ReplyError) -> bool:
-    """Whether the server does not have the command, or this user may not run it, also from inside a script."""
+    """Returns whether the server does not have the command, or this user may not run it, also from inside a script."""
     text = str(error).lower()
     return error.code == "NOPERM" or any(words in text for words in COMMAND_REFUSED)
 
 
 def may_send_again_after(error: ReplyError) -> bool:
-    """Whether the server refused a call without executing it, because of its state, a slot's or the connection's.
+    """Returns whether the server refused a call without executing it: by its state, a slot's or the connection's.
 
     Any such call may be sent again, after a pause or on the next connection. No script of ours writes before it has
     touched every key.

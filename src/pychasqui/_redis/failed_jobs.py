@@ -48,7 +48,7 @@ class Rescheduled(msgspec.Struct, gc=False):
         return (*head, len(events), *events)
 
     def as_cancelled(self) -> Buried:
-        """The same job, which was cancelled before it could be moved: it does not run again."""
+        """Returns the same job, which was cancelled before it could be moved: it does not run again."""
         run = msgspec.structs.replace(self.run, kind="cancelled", error_type="", error="")
         own = (self.job_id, self.may_be_unique, self.job_name)
         return Buried(self.entry_id, self.delivery, [], *own, self.at_ms, CANCELLED, run.attempt, run)

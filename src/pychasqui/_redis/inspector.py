@@ -119,13 +119,13 @@ class InspectorBroker:
         return entries
 
     async def read_delivered_pages(self, max_entries: int) -> AsyncIterator[list[Entry]]:
-        """Pages of the entries that workers have been given. The stream does not have those that are done."""
+        """Yields pages of the entries that workers have been given. The stream does not have those that are done."""
         last = await self._read_last_delivered_id()
         async for page in read_range_in_pages(self._call, self._keys.stream, "-", last, max_entries):
             yield page
 
     async def read_delivered_then_waiting_pages(self, max_of_each: int) -> AsyncIterator[list[Entry]]:
-        """Pages of the entries that workers have been given, then of those that none has been given.
+        """Yields pages of the entries that workers have been given, then of those that none has been given.
 
         Which is which is asked once: an entry that is given to a worker meanwhile is on a page all the same.
         """
@@ -148,7 +148,7 @@ class InspectorBroker:
         )
 
     async def read_delayed_pages(self, max_members: int) -> AsyncIterator[list[tuple[bytes, float]]]:
-        """Pages of the members that are due first, with their due times."""
+        """Yields pages of the members that are due first, with their due times."""
         count, seen = FIRST_PAGE, 0
         while seen < max_members and (page := await self.read_delayed_page(None, seen, min(count, max_members - seen))):
             yield page

@@ -46,15 +46,15 @@ class JobFinderBroker:
         return await self._read_page(self._keys.stream, "+", count, is_back=True)
 
     def read_entry_pages(self, start: str, max_entries: int, *, is_back: bool = False) -> AsyncIterator[list[Entry]]:
-        """Pages of the stream of jobs, up to `max_entries` entries in all."""
+        """Yields pages of the stream of jobs, up to `max_entries` entries in all."""
         return self._read_pages(self._keys.stream, start, max_entries, is_back)
 
     def read_letter_pages(self, start: str, max_entries: int, *, is_back: bool = False) -> AsyncIterator[list[Entry]]:
-        """Pages of the dead letters."""
+        """Yields pages of the dead letters."""
         return self._read_pages(self._keys.dead, start, max_entries, is_back)
 
     def read_event_pages(self, start: str, max_entries: int, *, is_back: bool = False) -> AsyncIterator[list[Entry]]:
-        """Pages of the events."""
+        """Yields pages of the events."""
         return self._read_pages(self._keys.events, start, max_entries, is_back)
 
     async def find_entry_added_around(self, find_match: Match, added_at_ms: int) -> Entry | None:
@@ -138,7 +138,10 @@ async def count_entries_before(
 
 
 def _id_to_number(ms: int, sequence: int) -> int:
-    """An entry id as a number, for bisecting. No server adds more than MAX_IDS_PER_MS entries in a millisecond."""
+    """Returns an entry id as a number, for bisecting.
+
+    No server adds more than MAX_IDS_PER_MS entries in a millisecond.
+    """
     return ms * MAX_IDS_PER_MS + min(sequence, MAX_IDS_PER_MS - 1)
 
 
@@ -147,7 +150,7 @@ def _number_to_id(number: int) -> str:
 
 
 def _read_added_at_ms(entry: Entry) -> int:
-    """When a job was added, by the clock of the process that added it; 0 if its entry cannot be decoded."""
+    """Returns when a job was added, by the clock of the process that added it; 0 if its entry cannot be decoded."""
     try:
         envelope = decode_envelope(read_envelope_and_name(entry)[0])
     except DecodeError:

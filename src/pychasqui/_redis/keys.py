@@ -48,7 +48,7 @@ class Keys:
         return f"{self.prefix}:didx:{job_id}"
 
     def unique(self, job_id: str) -> str:
-        """The uniqueness key, which keeps other jobs of this id out and says where the job is.
+        """Is the uniqueness key, which keeps other jobs of this id out and says where the job is.
 
         It holds an entry's id, or "d" while the job is delayed; with a "w" before it if it keeps others out for a
         window rather than until the job is done.
@@ -56,7 +56,7 @@ class Keys:
         return f"{self.prefix}:unique:{job_id}"
 
     def official_delay_marker(self, job_id: str) -> str:
-        """What official producers check before they delay a job of this id.
+        """Is what official producers check before they delay a job of this id.
 
         It is there while a job of ours is delayed, and lasts no longer than theirs do.
         """

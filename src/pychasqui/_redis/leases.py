@@ -110,7 +110,7 @@ class LeaseCalls(RedisCalls):
         return bool(read_count(await self.run_script(scripts.LEAVE_GROUP, keys, words)))
 
     async def read_leases(self, group: str) -> dict[bytes, float]:
-        """Each worker's lease: the server's time in ms at which it ends, 0 if the worker has left."""
+        """Returns each worker's lease: the server's time in ms at which it ends, 0 if the worker has left."""
         return dict(
             read_members_with_scores(await self.call("ZRANGE", self._keys.workers_of(group), 0, -1, "WITHSCORES"))
         )

@@ -222,5 +222,5 @@ def _read_fire_count_or_minus_one(raw: Any) -> int:
 
 
 def _encode_key(key: str) -> bytes:
-    """A key that others have stored may be any bytes."""
+    """Encodes a key: one that others have stored may be any bytes."""
     return key.encode("utf-8", "surrogateescape")

@@ -23,7 +23,7 @@ UNREADABLE = (TypeError, ValueError, LookupError, AttributeError, OverflowError)
 
 
 def raises_reply_error(read: Callable[P, T]) -> Callable[P, T]:
-    """For a function of a reply: what cannot be read is a ReplyError."""
+    """Makes a function of a reply raise ReplyError for what it cannot read."""
 
     @wraps(read)
     def checked(*arguments: P.args, **options: P.kwargs) -> T:
@@ -40,7 +40,7 @@ def _make_unreadable_error(expected: str, reply: object) -> ReplyError:
 
 
 def coroutine_methods_raise_reply_error(broker: type[C]) -> type[C]:
-    """For a broker of which nothing is hot: what one of its methods cannot read in a reply is a ReplyError, too."""
+    """Makes the methods of a broker, of which none is hot, raise ReplyError for what they cannot read in a reply."""
     for name, method in list(vars(broker).items()):
         if iscoroutinefunction(method):
             setattr(broker, name, _wrap_method_to_raise_reply_error(method))

@@ -12,7 +12,7 @@ if sys.platform.startswith("linux"):
 
 
 def bytes_in_kernel_send_buffer(sock: socket.socket | None) -> int:
-    """Bytes in the system's send buffer. Only Linux reports them; elsewhere they count as sent."""
+    """Returns the bytes in the system's send buffer. Only Linux reports them; elsewhere they count as sent."""
     if sock is None or not sys.platform.startswith("linux"):
         return 0
     queued = array("i", [0])

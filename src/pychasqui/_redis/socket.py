@@ -280,7 +280,7 @@ class Socket(asyncio.BufferedProtocol):
         return self._received - before[0] >= MIN_PROGRESS_BYTES or before[1] - unsent >= MIN_PROGRESS_BYTES
 
     def _written_bytes_not_yet_received(self) -> int:
-        """Bytes that the peer has not received yet: in the transport's buffer and, where known, in the system's."""
+        """Returns how many bytes are not received yet: in the transport's buffer and, where known, in the system's."""
         if self._transport is None:
             return 0
         return self._transport.get_write_buffer_size() + bytes_in_kernel_send_buffer(

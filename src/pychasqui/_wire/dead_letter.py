@@ -63,7 +63,7 @@ class DeadJob:
         return decode_data(decode_envelope(self.payload).payload)
 
     def replayed(self, data: bytes | None = None) -> bytes:
-        """The envelope of a first run, with the same data or other; raises DecodeError."""
+        """Returns the envelope of a first run, with the same data or other; raises DecodeError."""
         old = decode_envelope(self.payload)
         payload, extras = old.payload if data is None else data, make_extras_of_first_run(old.extras)
         return encode_envelope(old.id, payload, old.created_at_ms, 0, old.retry, extras)

@@ -28,7 +28,7 @@ def read_job_fields(fields: list[Any]) -> tuple[bytes, bytes | None, bool]:
 
 
 def entry_sort_key(entry_id: bytes) -> tuple[int, int]:
-    """What an entry id is compared by with others; (0, 0) for anything that no server makes."""
+    """Returns what an entry id is compared by with others; (0, 0) for anything that no server makes."""
     ms, _, sequence = entry_id.partition(b"-")
     try:
         return int(ms), int(sequence)
@@ -43,7 +43,7 @@ def read_envelope_and_name(entry: Entry) -> tuple[bytes, str]:
 
 
 def may_hold_uniqueness_key_without_field(job_id: str) -> bool:
-    """Whether a job of that id may hold a uniqueness key without a u in its entry.
+    """Returns whether a job of that id may hold a uniqueness key without a u in its entry.
 
     A user gave an id that is not 26 capital letters and digits. An id that looks like a ULID needs the u, which
     official promoters drop.
@@ -53,19 +53,19 @@ def may_hold_uniqueness_key_without_field(job_id: str) -> bool:
 
 
 def read_entry_id_in_uniqueness_key(value: bytes) -> bytes | None:
-    """The entry id in a uniqueness key; None while the job is delayed, and for what somebody else has put there."""
+    """Returns the entry id in a uniqueness key; None while the job is delayed, and for anything else there."""
     entry_id = value.removeprefix(b"w")  # the key lasts for a window
     return entry_id if _ENTRY_ID.fullmatch(entry_id) else None
 
 
 def read_name_of_rejected(fields: list[bytes] | None) -> str:
-    """The name of an entry that could not become a job; "" if it has none."""
+    """Returns the name of an entry that could not become a job; "" if it has none."""
     words = fields or []
     return decode_name_or_empty(dict(zip(words[::2], words[1::2], strict=False)).get(NAME))
 
 
 def decode_name_or_empty(raw: bytes | None) -> str:
-    """The name in a field; "" if there is none, or one that is not UTF-8."""
+    """Returns the name in a field; "" if there is none, or one that is not UTF-8."""
     if not raw:
         return ""
     try:

@@ -40,7 +40,7 @@ class Event(NamedTuple):
     at_ms: int = 0  # 0: when it is written
 
     def to_words(self) -> list[str | int]:
-        """Fields and values in the official order."""
+        """Returns fields and values in the official order."""
         name = ("n", self.job_name) if self.job_name else ()
         return ["e", self.kind, "id", self.job_id, "ts", self.at_ms or now_ms(), *name, *self.extras]
 
@@ -65,7 +65,10 @@ CompletedEvent: TypeAlias = tuple[str, str, int, int | str, int, int]
 
 
 def make_write_completed_arguments(completed: Iterable[CompletedEvent], *, result_prefix: str) -> Iterable[str | int]:
-    """The arguments of write_completed.lua behind the length of the stream. Without results the prefix is empty."""
+    """Returns the arguments of write_completed.lua behind the length of the stream.
+
+    Without results the prefix is empty.
+    """
     return chain((result_prefix,), chain.from_iterable(completed))
 
 
@@ -76,7 +79,7 @@ def make_failed_event(job_id: str, job_name: str, run: FailedRun, at_ms: int) ->
 
 
 def make_failed_run_events(job_id: str, job_name: str, run: FailedRun, at_ms: int) -> list[Event]:
-    """The events of a run that failed; one that was stopped because it took too long has one more."""
+    """Returns the events of a run that failed; one that was stopped because it took too long has one more."""
     failed = make_failed_event(job_id, job_name, run, at_ms)
     if run.kind != "timeout":
         return [failed]
@@ -122,7 +125,7 @@ def make_drained_event() -> Event:
 
 
 def encode_events_for_scripts(*events: Event) -> tuple[str | int, ...]:
-    """Events as scripts take them: each with its number of words before it."""
+    """Returns events as scripts take them: each with its number of words before it."""
     words: list[str | int] = []
     for event in events:
         own = event.to_words()
@@ -135,7 +138,7 @@ def now_ms() -> int:
 
 
 def cut_event_text(text: str) -> str:
-    """An error's text as an event carries it."""
+    """Returns an error's text as an event carries it."""
     return text[:MAX_REASON_CHARS].encode("utf-8", "backslashreplace").decode()
 
 
@@ -195,5 +198,5 @@ def read_job_end(event: QueueEvent) -> JobEnd:
 
 
 def read_failure_text(event: QueueEvent) -> str:
-    """The error's text in an event failed."""
+    """Returns the error's text in an event failed."""
     return str(event.fields.get("reason", ""))

@@ -17,7 +17,7 @@ LATEST_MS = 253_402_300_799_999  # the end of the year 9999, where dates end
 
 
 def read_int(raw: Any, minimum: int = 0, maximum: int = 2**63 - 1) -> int | None:
-    """A whole number between two bounds as the server or a script writes it; None for everything else."""
+    """Returns a whole number between two bounds as the server or a script writes it; None for everything else."""
     if isinstance(raw, bool):
         return None
     if isinstance(raw, (bytes, str)):
@@ -29,7 +29,7 @@ def read_int(raw: Any, minimum: int = 0, maximum: int = 2**63 - 1) -> int | None
 
 
 def read_time_ms_or_zero(raw: Any) -> int:
-    """A time in ms since 1970, as a score holds it: what lies before that or after LATEST_MS counts as the bound."""
+    """Returns a time in ms since 1970, as a score holds it; one before that or after LATEST_MS becomes the bound."""
     try:
         score = float(raw)
     except (TypeError, ValueError, OverflowError):
@@ -38,14 +38,14 @@ def read_time_ms_or_zero(raw: Any) -> int:
 
 
 def read_cut_text(raw: Any, max_bytes: int = MAX_TEXT_BYTES) -> str | None:
-    """Text cut to a bound, a str to as many characters; what is no UTF-8 is replaced. None if there is none."""
+    """Returns text cut to a bound, a str to as many characters; what is no UTF-8 is replaced. None if there is none."""
     if isinstance(raw, str):
         return raw[:max_bytes]
     return raw[:max_bytes].decode("utf-8", "replace") if isinstance(raw, bytes) else None
 
 
 def read_first_pairs(words: Any) -> dict[bytes, bytes]:
-    """The fields of an entry: the first MAX_PAIRS of them, the last one of each name, without what has no partner."""
+    """Returns the fields of an entry: the first MAX_PAIRS, the last one of each name, without what has no partner."""
     if isinstance(words, dict):
         pairs: Iterable[tuple[Any, Any]] = islice(words.items(), MAX_PAIRS)
     elif isinstance(words, (list, tuple)):
@@ -57,6 +57,6 @@ def read_first_pairs(words: Any) -> dict[bytes, bytes]:
 
 
 def read_entry_id(raw: Any) -> tuple[int, int]:
-    """The two halves of a stream's id, for comparing; (0, 0) for what is none."""
+    """Returns the two halves of a stream's id, for comparing; (0, 0) for what is none."""
     ms, _, sequence = (read_cut_text(raw, 64) or "").partition("-")
     return read_int(ms, 0, 2**64 - 1) or 0, read_int(sequence, 0, 2**64 - 1) or 0

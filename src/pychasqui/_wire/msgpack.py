@@ -23,7 +23,7 @@ _PLAIN = _SCALARS | _CONTAINERS
 
 
 def encode_data(data: Any) -> bytes:
-    """MessagePack of `data`, byte for byte what msgpack-python writes."""
+    """Returns the MessagePack of `data`, byte for byte what msgpack-python writes."""
     try:
         encoded = encode(data)
     except Exception:  # noqa: BLE001  msgspec runs code of foreign objects, which may raise anything
@@ -40,7 +40,7 @@ def encode_data(data: Any) -> bytes:
 
 
 def encode_all_if_plain(items: list[Any]) -> list[bytes] | None:
-    """encode_data of each, in one go; None if one of them needs a closer look."""
+    """Does what encode_data() does for each, in one go; None if one of them needs a closer look."""
     # hot: all types of all items in one set, 0.2 us an item with the encoding; one by one it is 0.35
     if not set(map(type, items)) <= _PLAIN:
         return None
@@ -57,7 +57,7 @@ def _has_plain_content(data: Any) -> bool:
 
 
 def _have_all_plain_content(values_of_layer: list[Any]) -> bool:
-    """Is all that these hold, down to MAX_DEPTH, of exact types that msgspec writes as msgpack-python does?
+    """Returns whether these hold, down to MAX_DEPTH, only exact types that msgspec writes as msgpack-python does.
 
     Goes down layer by layer: get_referents returns what all containers of a layer hold, in one call. Of a dict these
     are the values and, unless all of them are exact strs, the keys. It looks at a value once for each place where it
@@ -176,7 +176,7 @@ DECODER_REFUSALS = (msgspec.MsgspecError, UnicodeDecodeError, OverflowError, Rec
 
 
 def decode_data(payload: bytes) -> Any:
-    """The value in `payload`. Of the extension types only timestamps are allowed, and become datetimes."""
+    """Returns the value in `payload`. Of the extension types only timestamps are allowed, and become datetimes."""
     scan = make_scan_if_needed(payload)
     while scan is not None and not scan.advance_and_tell_if_ended(1_000_000):
         pass
@@ -184,14 +184,14 @@ def decode_data(payload: bytes) -> Any:
 
 
 def make_scan_if_needed(payload: bytes) -> Scan | None:
-    """The scan that must end before a payload of this size is decoded; None if it needs none."""
+    """Returns the scan that must end before a payload of this size is decoded; None if it needs none."""
     if len(payload) < _SCAN_BYTES:
         return None
     return Scan(payload, 0, max_depth=MAX_DEPTH, max_memory_bytes=allowed_memory_bytes_for(payload))
 
 
 def decode_scanned(payload: bytes) -> Any:
-    """decode_data() for a payload whose scan, if it needs one, has ended."""
+    """Does what decode_data() does for a payload whose scan, if it needs one, has ended."""
     try:
         value = decode_unchecked(payload)
     except DECODER_REFUSALS as error:

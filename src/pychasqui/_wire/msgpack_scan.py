@@ -21,7 +21,7 @@ MAX_GROWTH = 15
 
 
 def allowed_memory_bytes_for(payload: bytes) -> int:
-    """How many bytes the objects in this payload may take."""
+    """Returns how many bytes the objects in this payload may take."""
     return MAX_GROWTH * max(len(payload), 2**20)
 
 
@@ -58,7 +58,7 @@ class Scan:
         self._outer: list[int] = []  # the same of the containers around it
 
     def advance_and_tell_if_ended(self, steps: int) -> bool:
-        """Go on for that many steps, each a value or a run of them; whether the end was found."""
+        """Goes on for that many steps, each a value or a run of them. Returns whether the end was found."""
         data, size, position, left, outer = self._data, len(self._data), self.end, self._left, self._outer
         memory, mixed_until = self._memory, 0
         for _ in range(steps):
@@ -113,7 +113,7 @@ class Scan:
 
 
 def scan_to_end_of_value(data: bytes, start: int, *, max_depth: int, max_memory_bytes: int) -> int:
-    """Where the value that starts at `start` ends, by a Scan in one go."""
+    """Returns where the value that starts at `start` ends, by a Scan in one go."""
     scan = Scan(data, start, max_depth=max_depth, max_memory_bytes=max_memory_bytes)
     while not scan.advance_and_tell_if_ended(1_000_000):
         pass
@@ -126,7 +126,7 @@ _BROKEN = re.compile("truncated|invalid opcode")
 
 
 def find_end_of_skipped_value(data: bytes, start: int, *, max_depth: int) -> int:
-    """Where a value ends that is not to be decoded, however many values it holds.
+    """Returns where a value ends that is not to be decoded, however many values it holds.
 
     In more than _SKIPPED_BY_HAND bytes it may be nested as deep as msgspec follows it, whatever `max_depth` says:
     skipping makes no objects.
@@ -152,13 +152,13 @@ _SKIPPED_BY_HAND = 64 * 1024
 
 
 def read_value_end_from_error(refusal: Exception) -> int | None:
-    """Where the value ended that something follows, if that is all that msgspec found wrong."""
+    """Returns where the value ended that something follows, if that is all that msgspec found wrong."""
     _, is_followed, position = str(refusal).rpartition(_FOLLOWED)
     return int(position[:-1]) if is_followed and position[:-1].isdecimal() else None
 
 
 def read_head_end_and_length(data: bytes, position: int) -> tuple[int, int]:
-    """Of a str, bin, extension, array or map: where its head ends, and its length or count."""
+    """Returns where the head of a str, bin, extension, array or map ends, and its length or count."""
     first = data[position]
     if 0x80 <= first < 0xC0:
         return position + 1, first & (31 if first >= 0xA0 else 15)

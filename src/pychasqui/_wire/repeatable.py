@@ -48,7 +48,7 @@ _POLICIES = ("Skip", "FireOnce", "FireAll")
 
 
 def encode_spec(spec: RepeatSpec) -> bytes:
-    """Byte for byte what the official producers write."""
+    """Returns byte for byte what the official producers write."""
     fields: list[object] = [
         spec.key,
         spec.job_name,
@@ -76,12 +76,12 @@ def _pack_pattern(pattern: RepeatPattern) -> dict[str, list[Any]]:
 
 
 def encode_override_for_spec(spec: bytes, retry: bytes) -> bytes:
-    """The hash field retry: an override that counts for this spec alone, because others replace specs without it."""
+    """Returns the hash field retry: an override for this spec alone, because others replace specs without it."""
     return _digest_spec(spec) + retry
 
 
 def read_override_if_for_this_spec(spec: bytes, stored: bytes) -> bytes:
-    """The override in the hash field retry; b"" if it was stored with another spec."""
+    """Returns the override in the hash field retry; b"" if it was stored with another spec."""
     digest = _digest_spec(spec)
     return stored[len(digest) :] if stored.startswith(digest) else b""
 

@@ -30,7 +30,7 @@ def encode_retry(retry: RetryOverride) -> bytes:
 
 
 def pack_retry(retry: RetryOverride) -> tuple[object, ...]:
-    """An override as MessagePack takes it."""
+    """Returns an override as MessagePack takes it."""
     backoff = retry.backoff
     if backoff is None:
         return (retry.max_attempts, None)
@@ -40,7 +40,7 @@ def pack_retry(retry: RetryOverride) -> tuple[object, ...]:
 
 
 def unpack_retry(packed: PackedRetry) -> RetryOverride:
-    """An override in the shape that every known producer writes."""
+    """Returns an override in the shape that every known producer writes."""
     max_attempts, backoff = packed
     return RetryOverride(max_attempts, None if backoff is None else BackoffSpec(*backoff))
 

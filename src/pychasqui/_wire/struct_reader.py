@@ -82,7 +82,7 @@ def read_label(raw: bytes, names: tuple[str, ...], value_name: str) -> str:
 
 
 def read_text(raw: bytes, value_name: str) -> str:
-    """Text written as str or bin."""
+    """Returns text written as str or bin."""
     if not is_bin(raw[0]):
         return _decode_or_raise(_decode_str, raw, value_name)
     try:
@@ -92,7 +92,7 @@ def read_text(raw: bytes, value_name: str) -> str:
 
 
 def read_bytes(raw: bytes, value_name: str) -> bytes:
-    """Bytes written as bin, as an array of small ints, or as a str that is not UTF-8."""
+    """Returns bytes written as bin, as an array of small ints, or as a str that is not UTF-8."""
     if is_str(raw[0]):
         content = raw[read_head_end_and_length(raw, 0)[0] :]
         try:
@@ -120,7 +120,7 @@ def read_optional(read: Callable[[bytes, str], T], raw: bytes, value_name: str) 
 
 
 def find_end_of_value(data: bytes, start: int) -> int:
-    """Where the value that starts at `start` ends."""
+    """Returns where the value that starts at `start` ends."""
     return find_end_of_skipped_value(data, start, max_depth=_MAX_SKIPPED_DEPTH)
 
 

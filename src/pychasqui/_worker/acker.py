@@ -2,7 +2,7 @@
 
 A done job is acked here; the FailedJobMover reschedules a failed one and buries a dead one. A batch that Redis does
 not take is sent again until it does: a second arrival changes nothing, and a job whose outcome never arrives runs
-again. Each kind of outcome waits for itself: while Redis refuses one kind, the others are sent.
+again. Each kind of outcome has its own pauses: while Redis refuses one kind, the others are sent.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class Acker(Service):
         self.queue_ack = self._queue_ack_with_result if result_ttl_ms else self._queue_ack_without_result
         self._batch_sizes = shared.batch_sizes
         self._breaking: bytes | None = None  # the entry id of the large result that was sent when a connection ended
-        self._breaks = 0  # how many connections that were
+        self._breaks = 0  # how many connections have ended at it
         self._reconnects = 0  # of the broker, when the last of them ended
         unsettled = shared.holdings.unsettled
         self._done, self._done_by_script = (
@@ -147,7 +147,7 @@ class Acker(Service):
             await self._sleep(wait_s)
 
     def _has_only_refused_left(self) -> bool:
-        """Whether only outcomes are left that Redis refuses for good: their entries stay pending."""
+        """Returns whether only outcomes are left that Redis refuses for good: their entries stay pending."""
         return all(not kind.unsettled.waiting or kind.unsettled.is_refused for kind in self._kinds)
 
     async def _send_some_outcomes(self, kind: OutcomeKind) -> None:
@@ -222,8 +222,9 @@ class Acker(Service):
             log.warning("Redis has refused %d results; their jobs are done", refused)
 
     def _drop_result_after_repeated_breaks(self, error: RedisTrouble) -> None:
-        """The server ends the connection at a result that is too large for it, and a slow line takes too long for one.
+        """Stops sending a result at which connections end.
 
+        The server ends the connection at a result that is too large for it, and a slow line takes too long for one.
         During an outage no connection is opened, so one outage counts once.
         """
         job = self._done_by_script[0]
@@ -257,7 +258,7 @@ class Acker(Service):
         return any(other.unsettled.is_ready for other in self._kinds if other is not kind)
 
     def _script_batch_size(self, start: int) -> int:
-        """How many jobs one call acks: as many as cost about RESULT_BATCH_BYTES."""
+        """Returns how many jobs one call acks: as many as cost about RESULT_BATCH_BYTES."""
         max_jobs = self._batch_sizes.ack if self._result_ttl_ms else OUTCOME_BATCH
         costs = accumulate(
             len(job.result or b"") + (UNIQUE_COST_BYTES + ID_COST * len(job.id) if job.may_be_unique else 0)
@@ -266,7 +267,7 @@ class Acker(Service):
         return max(1, bisect_right(list(costs), RESULT_BATCH_BYTES))
 
     def _make_completed_events_callback(self, jobs: list[Delivery]) -> EventsOnSend | None:
-        """The events that the broker writes right behind the ack of these jobs."""
+        """Returns the events that the broker writes right behind the ack of these jobs."""
         return (
             None
             if self._event_writer is None

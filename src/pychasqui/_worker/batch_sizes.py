@@ -21,7 +21,7 @@ from .._redis.broker import Broker
 
 OWN_CONNECTIONS = 3  # of a worker: for its commands, its reads and its renewals
 ASK_EVERY_S = 0.1  # for so long a client that has just connected meets large batches
-KEPT_S = 1.0  # an older answer says nothing any more
+KEPT_S = 1.0  # an older answer is not used
 REFUSED_S = 60.0  # how long not to ask a server that does not answer, or does not tell this user
 
 
@@ -41,7 +41,10 @@ class BatchSizes:
         return max(self.read, self._small_read) // 2
 
     def request_client_count_if_due(self, broker: Broker) -> None:
-        """Called after each read that was full. The answer applies to the batches that follow it."""
+        """Asks how many clients are connected; called after each read that was full.
+
+        The answer applies to the batches that follow it.
+        """
         now = monotonic()
         if now < self._ask_at:
             return

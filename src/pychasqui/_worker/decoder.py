@@ -135,7 +135,7 @@ class Decoder:
         return len(raw) > LARGE_BYTES or monotonic() >= put_off_after
 
     async def decode_or_settle_put_off_job(self, job: Delivery) -> bool:
-        """Decode a job that was put off, in parts between which the loop turns; whether it is to run."""
+        """Decodes a job that was put off, and lets the loop turn between parts. Returns whether the job is to run."""
         if len(job.payload) <= LARGE_BYTES:
             return await self._decode_or_settle_in_steps(job)
         async with self._large:  # one at a time: many lanes would each take their part of every turn
@@ -199,7 +199,7 @@ class Decoder:
             self._stops.shorten_check_interval(timeout_s)
 
     def reject_oversize(self, entry_id: bytes, earlier_deliveries: int, size: int) -> None:
-        """An entry that is larger than any job may be, and of which only the size has come."""
+        """Rejects an entry that is larger than any job may be; only its size has come."""
         self._on_rejected(entry_id, earlier_deliveries + 1, None, "oversize_payload", f"{size} bytes")
 
     def _decode_and_cache_name(self, raw: bytes | None) -> str:
@@ -210,7 +210,7 @@ class Decoder:
 
 
 def _make_undecoded_delivery(entry_id: bytes, fields: list[Any], earlier_deliveries: int) -> Delivery:
-    """A delivery that decode_or_settle_put_off_job() decodes when it is to start."""
+    """Returns a delivery that decode_or_settle_put_off_job() decodes when it is to start."""
     envelope = max((word for word in fields or () if isinstance(word, bytes)), key=len, default=b"")
     return Delivery(
         "", envelope, data=fields, entry_id=entry_id, earlier_deliveries=earlier_deliveries, is_decoded=False

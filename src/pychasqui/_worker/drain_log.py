@@ -17,7 +17,7 @@ NAMES_SHOWN = 5
 def log_drain_start(
     consumer: str, running: Sequence[Delivery], *, stopped_by: str, deadline_s: float, has_signals: bool
 ) -> None:
-    """`stopped_by`: the signal or the cancellation that stops it; "" if the program has called close()."""
+    """`stopped_by` is the signal or the cancellation that stops the worker; "" if the program has called close()."""
     by, hint = stopped_by or "close()", "; a second signal stops it at once" if has_signals else ""
     if not running:
         log.info("%s: worker %s stops, no job is running", by, consumer)
@@ -40,7 +40,7 @@ def log_jobs_cut_off(consumer: str, running: Sequence[Delivery], *, reason: str,
     if running:
         names = describe_most_frequent_names(running)
         log.warning(
-            "worker %s: %s and of its jobs %d still run (%s): %s",
+            "worker %s: %s, and %d of its jobs still run (%s): %s",
             consumer,
             reason,
             len(running),
@@ -50,10 +50,10 @@ def log_jobs_cut_off(consumer: str, running: Sequence[Delivery], *, reason: str,
 
 
 def log_uncancelled_jobs(consumer: str, running: Sequence[Delivery], *, lease_s: float) -> None:
-    """`running`: the jobs of cancelled handlers that go on all the same, as a thread does that they wait for."""
+    """`running` are the jobs whose handlers go on although they were cancelled, such as one that waits for a thread."""
     if running:
         log.warning(
-            "worker %s: of its cancelled jobs %d still run (%s): they go on for as long as this process lives; the "
+            "worker %s: %d of its cancelled jobs still run (%s): they go on for as long as this process lives; the "
             "jobs run again elsewhere when the lease of %g s has ended, also beside these runs, and have used up "
             "an attempt",
             consumer,
@@ -78,7 +78,7 @@ def describe_fate_of_threads(lease_s: float) -> str:
 
 
 def describe_most_frequent_names(jobs: Sequence[Delivery]) -> str:
-    """The most frequent names, each with its number."""
+    """Returns the most frequent names, each with its number."""
     names = Counter(job.name for job in jobs)
     shown = [f"{count} of {name[:50]!r}" for name, count in names.most_common(NAMES_SHOWN)]
     others = len(names) - NAMES_SHOWN

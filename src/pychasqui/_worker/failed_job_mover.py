@@ -107,7 +107,7 @@ class FailedJobMover:
         if LOST in settled.answers:
             self._may_have_orphans.set()  # an entry is not ours any more, at least not by that delivery
             lost = settled.answers.count(LOST)
-            log.debug("worker %s settles %d jobs in vain: another delivery has them by now", self._consumer, lost)
+            log.debug("worker %s cannot settle %d jobs: another delivery has them by now", self._consumer, lost)
         if self._metrics is not None:
             # The run counts also if the job was no longer this worker's to move.
             for job, answer in each:

@@ -74,7 +74,7 @@ class FailureLog:
         self._repeats[kind] = _Repeats(description)
 
     def take_room_for_death_line(self) -> bool:
-        """Whether there is room for another line about a dead job or entry in this second; else it is counted."""
+        """Returns whether there is room for a line about another death in this second; else the death is counted."""
         if not self._deaths:
             self._call_later(1.0, self._begin_next_second)
         self._deaths += 1
@@ -86,7 +86,7 @@ class FailureLog:
 
     def _log_unlogged_deaths(self) -> None:
         if self._deaths > LINES_A_SECOND:
-            log.warning("and %d more dead jobs or entries in the same second", self._deaths - LINES_A_SECOND)
+            log.warning("%d more jobs or entries have died in the same second", self._deaths - LINES_A_SECOND)
             self._deaths = LINES_A_SECOND
 
     def log_and_reset_counts(self) -> None:

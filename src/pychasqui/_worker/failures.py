@@ -148,7 +148,7 @@ def _random_below(bound: int) -> int:
 
 
 def make_next_run_member(job: Delivery) -> bytes:
-    """The member of the delayed set for a failed job: it has one attempt more."""
+    """Returns the member of the delayed set for a failed job: it has one attempt more."""
     attempt = min(job.attempt + 1, MAX_U32)  # deliveries count as attempts, and others may set their number
     return make_delayed_member(
         job.name, encode_envelope(job.id, job.payload, job.created_at_ms, attempt, job.retry, job.extras)
@@ -156,7 +156,7 @@ def make_next_run_member(job: Delivery) -> bytes:
 
 
 def make_snoozed_member(job: Delivery, snoozes: int, counter: str = SNOOZES) -> bytes:
-    """The member of the delayed set for a job that was put back: it has as many attempts left as before.
+    """Returns the member of the delayed set for a job that was put back: it has as many attempts left as before.
 
     Once its task has run, workers that do not know its name count from the start: each deployment may have some.
     """

@@ -34,7 +34,7 @@ class StartedJob(NamedTuple):
 def run_first_step_and_keep_error(
     loop: asyncio.AbstractEventLoop, lane: asyncio.Task[None], handler: RunHandler, job: Delivery
 ) -> tuple[Any, StartedJob | None]:
-    """The handler's result if it needed no second step; else the job as it was started, for its lane."""
+    """Returns the handler's result if it needed no second step; else the job as it was started, for its lane."""
     _enter_task(loop, lane)
     try:
         return None, StartedJob(job, take_first_step_in_new_context(handler, job))

@@ -31,7 +31,7 @@ class GroupRecovery:
         self._is_under_way = False
 
     async def report_held_to_rebuild_group(self, broker: Broker) -> bool:
-        """Report what is held, if the group is gone, which also renews the lease. Returns whether the group exists."""
+        """Reports what is held if the group is gone, which also renews the lease. Returns whether the group exists."""
         await self.shorten_impossible_leases(broker)
         with self.lock:
             self.reports += 1
@@ -43,17 +43,17 @@ class GroupRecovery:
             self._is_under_way = False
 
     async def shorten_impossible_leases(self, broker: Broker) -> None:
-        """Shorten leases that no worker can have taken, so that nothing waits for their end."""
+        """Shortens leases that no worker can have taken, so that nothing waits for their end."""
         for name in await broker.shorten_impossible_leases(self._group, self._lease_ms):
             log.warning(
-                "%r has a lease that ends more than %d h from now, which no worker takes: it ends in %d ms",
+                "%r has a lease that ends more than %d h from now, which no worker takes: it is cut to %d ms",
                 name[:200].decode("utf-8", "replace"),
                 MAX_WORKER_LEASE_MS // 3_600_000,
                 self._lease_ms,
             )
 
     def last_report_number_or_never(self) -> int:
-        """The number of the last report; NEVER while one is on its way.
+        """Returns the number of the last report; NEVER while one is on its way.
 
         Entries that come meanwhile may be of the group as it was before.
         """

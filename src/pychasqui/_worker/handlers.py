@@ -28,7 +28,7 @@ def check_handler(handler: Any) -> Handler:
 
 
 def is_async(handler: Handler) -> bool:
-    """Also an object whose __call__ is async, and a partial of an async function."""
+    """Returns True also for an object whose __call__ is async, and for a partial of an async function."""
     return inspect.iscoroutinefunction(_unwrap_partials(handler)) or inspect.iscoroutinefunction(type(handler).__call__)
 
 
@@ -47,7 +47,7 @@ def _is_generator_function(function: Any) -> bool:
 
 
 def _check_arguments(handler: Any) -> None:
-    """Refuse what cannot be called with a job alone. A callable that does not show its signature is accepted."""
+    """Refuses what cannot be called with a job alone. A callable that does not show its signature is accepted."""
     try:
         # Not that of what a decorator wraps: what is called is the decorator's function.
         signature = inspect.signature(handler, follow_wrapped=False)

@@ -105,7 +105,7 @@ class Heartbeat:
             self._sleeper.set_result(None)
 
     def _can_send_another_renewal(self) -> bool:
-        """One at a time while the group is gone; else also while earlier ones are on their way."""
+        """While the group is gone, renewals are sent one at a time; else also while earlier ones are on their way."""
         return self._unanswered < (1 if self._renewal.is_group_missing else MAX_UNANSWERED_RENEWALS)
 
     def _schedule_renewal_within(self, seconds: float) -> None:

@@ -107,7 +107,10 @@ class Intake:
             self._lanes.put_without_waking(self._decoder.decode_or_settle_entries(entries, 0))
 
     def _advance_last_id_and_check_if_behind(self, entries: list[Entry]) -> bool:
-        """Whether entries that are read as new may have come before. A group hands entries out in order, once."""
+        """Returns whether entries that are read as new may have come before.
+
+        A group hands entries out in order, once.
+        """
         if not entries:
             return False
         # hot: a comparison a batch, not one an entry
@@ -176,7 +179,7 @@ class Intake:
         return ReadSnapshot(self._lease.lapses, self._recovery.last_report_number_or_never())
 
     def _check_stale_and_flag_orphans(self, snapshot: ReadSnapshot) -> bool:
-        """Whether other workers may have taken the entries that were asked for. Those still ours become orphans.
+        """Returns whether others may have taken the entries that were asked for. Those still ours become orphans.
 
         Either the lease was over since then, as after a pause of the whole process, or this worker has reported what it
         holds, and they were not among it. The caller holds the recovery's lock.

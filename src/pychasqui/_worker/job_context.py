@@ -37,7 +37,7 @@ class SteppedCoroutine(NamedTuple):
 
 
 def take_first_step_in_new_context(function: Callable[[T], Awaitable[Any]], argument: T) -> SteppedCoroutine:
-    """Call function(argument) in a new context and step into what it returns; StopIteration brings its result."""
+    """Calls function(argument) in a new context and steps into what it returns; StopIteration brings its result."""
     run = copy_context().run
     awaitable = run(function, argument)
     rest: Any = awaitable if type(awaitable) is CoroutineType else as_coroutine(awaitable)
@@ -112,8 +112,10 @@ def _await_after_error(
 
 
 def find_await_stack(task: asyncio.Task[Any]) -> list[FrameType]:
-    """The frames of a suspended task, from the outermost to the one that waits; also those below
-    await_rest_of_coroutine()."""
+    """Returns the frames of a suspended task, from the outermost to the one that waits.
+
+    Those below await_rest_of_coroutine() are among them.
+    """
     frames: list[FrameType] = []
     awaited: Any = task.get_coro()
     while awaited is not None and len(frames) < MAX_FRAMES:

@@ -80,7 +80,10 @@ class JobReporter:
         self._turn_bytes = 0
 
     def _has_room(self) -> bool:
-        """Whether a further report would be sent. While there is no connection it is dropped: no handler waits then."""
+        """Returns whether a further report would be sent.
+
+        While there is no connection it is dropped: no handler waits then.
+        """
         return 2 * self._turn_bytes <= MAX_TURN_BYTES and not self._broker.is_congested
 
     def _log_if_lost(self, reply: Any) -> None:

@@ -39,7 +39,10 @@ class StopRequest:
         return self.timeout_s is None
 
     def choose_error_for_timed_out_run(self, raised: BaseException) -> BaseException:
-        """The error of a run that took too long. A handler may still ask by its own for a later run, or for none."""
+        """Returns the error of a run that took too long.
+
+        By an error of its own a handler may still ask for a later run, or for none.
+        """
         kind = type(raised)
         if issubclass(kind, (UnrecoverableError, RetryLater, Snooze)):
             return raised
@@ -71,7 +74,7 @@ class JobStops:
         self.shortest_s = self._timeouts.shortest_s or float("inf")
 
     def total_timeout_s_of(self, job: Delivery) -> float | None:
-        """How long this run may take in all; None if it has no bound."""
+        """Returns how long this run may take in all; None if it has no bound."""
         timeout_s = job.timeout_s or self._timeouts.timeout_s_for(job.name)
         return None if timeout_s is None else timeout_s + self._extensions.get(job.entry_id, 0.0)
 
@@ -84,7 +87,7 @@ class JobStops:
         return entry_id in self._stops
 
     def find_timeout_error(self, entry_id: bytes, raised: BaseException) -> BaseException | None:
-        """The error of a run whose time is over, once it has raised; None if its time is not over."""
+        """Returns the error of a run whose time is over, once it has raised; None if its time is not over."""
         stop = self._stops.get(entry_id)
         return None if stop is None or stop.is_for_cancelled_job else stop.choose_error_for_timed_out_run(raised)
 

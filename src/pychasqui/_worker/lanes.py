@@ -75,7 +75,7 @@ class Lanes:
         self.wake_for_waiting_jobs()
 
     def put_without_waking(self, jobs: list[Delivery]) -> None:
-        """put_and_wake() in two steps: start_lone_job_or_wake() or wake_for_waiting_jobs() must follow."""
+        """Is the first step of put_and_wake(): start_lone_job_or_wake() or wake_for_waiting_jobs() must follow."""
         self._inbox.extend(jobs)
 
     def start_lone_job_or_wake(self) -> None:
@@ -168,7 +168,7 @@ class Lanes:
             await self._drained
 
     async def stop(self, hurried: asyncio.Event | None = None) -> list[Delivery]:
-        """End the lanes; returns the jobs whose handlers were cancelled.
+        """Ends the lanes; returns the jobs whose handlers were cancelled.
 
         A handler is cancelled once and has CLEANUP_S to roll back what it has begun, less once `hurried` is set.
         One that has swallowed that is cancelled once more, and left behind if it goes on all the same.
@@ -253,7 +253,7 @@ class Lanes:
                 uncancel_current_task()
 
     async def _decode_or_put_back(self, job: Delivery) -> bool:
-        """Whether it is to run, still ours and the lease holds, after its decoding, which may take many turns."""
+        """Returns whether the job, once it is decoded, is to run and still ours. The decoding may take many turns."""
         as_read = copy(job)
         is_to_run: bool = await self._await_despite_stray_cancellation(self._decode, job)
         if job.entry_id in self._lost_undecoded:
@@ -273,7 +273,7 @@ class Lanes:
             self._room.send()
 
     def _try_begin_loop_turn(self, now: float) -> bool:
-        """Whether this turn of the loop begins with this job: there was none in it yet, and there may be one."""
+        """Returns whether this turn of the loop begins with this job: it had none yet, and may have one."""
         if self._turn_is_open or self._is_stopping or lease_clock() >= self._lease.until:
             return False
         self._turn_is_open = True
@@ -287,7 +287,7 @@ class Lanes:
             self.wake_for_waiting_jobs()
 
     def wake_for_waiting_jobs(self) -> None:
-        """Wake the lanes that the inbox can feed; two if handlers do not wait, and one that does wakes the others."""
+        """Wakes the lanes that the inbox can feed; two if handlers do not wait, and one that does wakes the others."""
         # hot: 0.3 us a job; a lane that is woken and finds nothing to do costs 1.5 us
         self._wake_idle_lanes(len(self._idle) if self._handlers_wait else 2)
         self._handlers_wait = False

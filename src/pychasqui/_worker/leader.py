@@ -124,13 +124,16 @@ class LeaderService(Service):
                 await self._sleep(left)
 
     def _next_known_due(self) -> float:
-        """When something is known to be due. While looks fail, nothing is: the pauses between them hold."""
+        """Returns when something is known to be due. While looks fail, nothing is: the pauses between them hold."""
         return float("inf") if self._outage.is_on else self._next_due
 
     def _standby_pause_s(self, lease_left_ms: int, usual_max_s: float) -> float:
-        """How long to wait for a lease that another process holds: until it ends if it is not renewed (-1: it has no
-        end), so that nothing is held up for longer than that. Many workers share the looks, unless it moves nothing:
-        one of them looks soon after the end of the lease, whenever that is."""
+        """Returns how long to wait for a lease that another process holds.
+
+        That is until it ends if it is not renewed (-1: it has no end), so that nothing is held up for longer than that.
+        Many workers share the looks, unless it moves nothing: one of them looks soon after the end of the lease,
+        whenever that is.
+        """
         if self._living_workers.living > MAX_POLLING_STANDBYS and self._overdue_from is None:
             pause_s = self._living_workers.scale_pause_by_workers(usual_max_s, MAX_POLLING_STANDBYS)
             return min(pause_s, LONGEST_STANDBY_S) * random.uniform(0.5, 1.5)
@@ -147,10 +150,10 @@ class LeaderService(Service):
         if other_leader is not None and other_leader.was_cut and other_leader.name != self._cut_lease_holder:
             self._cut_lease_holder = other_leader.name
             log.warning(
-                "the %s's lease was held by %r without an end, or with one beyond %d s, and has that one now: "
-                "unless it is renewed, another leads then",
-                self.role,
+                "%r held the %s's lease without an end, or with one beyond %d s; it is cut to that: unless it is "
+                "renewed, another process leads then",
                 other_leader.name,
+                self.role,
                 MAX_LEADER_LEASE_MS // 1000,
             )
         self._track_and_log_stall(other_leader)

@@ -114,9 +114,9 @@ class LeaseRenewal:
         return self._apply_renewal_and_choose_pause_s(sent_at, lost, was_over=was_over)
 
     def _take_entries_due_for_renewal(self, was_over: bool) -> list[tuple[bytes, int]]:
-        """After a lapse all held entries, because other workers may have taken any of them.
+        """Returns all held entries after a lapse, because other workers may have taken any of them.
 
-        Otherwise, when it is time, those that were held at the last renewal too: the others were delivered since.
+        Otherwise, when it is time, returns those that were held at the last renewal too: others were delivered since.
         """
         now = lease_clock()
         if not was_over and now < self._hold_at - self.every_s / 2:

@@ -50,7 +50,7 @@ class Lifecycle:
         return self._is_closed
 
     async def run(self, *, handle_signals: bool = False) -> None:
-        """Until close(). A second call waits for the first; to cancel it closes, and waits for that.
+        """Runs until close(). A second call waits for the first; to cancel it closes, and waits for that.
 
         handle_signals  whether SIGINT and SIGTERM close it, too, in place of what the program does about them; a second
                         one ends a worker at once. Only in the main thread. What was there before is restored behind it.
@@ -137,7 +137,7 @@ class Lifecycle:
             raise self._death
 
     async def _run_until_stopped(self) -> None:
-        """Start, call _report_started(), wait for _stop_wanted, and stop."""
+        """Starts, calls _report_started(), waits for _stop_wanted, and stops."""
         raise NotImplementedError
 
     def _report_started(self) -> None:
@@ -154,5 +154,5 @@ class Lifecycle:
         self._stop_wanted.set()
 
     def _is_own_task(self, task: asyncio.Task[object] | None) -> bool:
-        """Whether it is a part of this program, which must not wait for the program's end."""
+        """Returns whether it is a part of this program, which must not wait for the program's end."""
         return False

@@ -55,13 +55,13 @@ class LoopThread:
         self._thread = None
 
     def call_soon_in_thread_if_running(self, function: Callable[..., object], *arguments: object) -> None:
-        """For the worker's loop."""
+        """Is called in the worker's loop."""
         if self._own_loop is not None:
             with suppress(RuntimeError):  # the thread's loop has ended already
                 self._own_loop.call_soon_threadsafe(function, *arguments)
 
     def call_in_worker_loop(self, function: Callable[..., object], *arguments: object) -> None:
-        """For the thread."""
+        """Is called in the thread."""
         assert self._worker_loop is not None
         with suppress(RuntimeError):  # the worker's loop has ended; the thread is about to
             self._worker_loop.call_soon_threadsafe(function, *arguments)
@@ -72,7 +72,7 @@ class LoopThread:
         return self._worker_loop is not None and self._worker_loop.is_closed()
 
     def report_begun(self) -> None:
-        """For the thread: start() returns now."""
+        """Lets start() return. Is called in the thread."""
         self.call_in_worker_loop(self._mark_as_begun)
 
     def _run_thread(self, make_coroutine: Callable[[], Coroutine[Any, Any, None]]) -> None:

@@ -8,7 +8,7 @@ from ..metrics import DlqRouted, JobOutcome, JobsCancelled, Record, RetrySchedul
 
 
 def make_outcome_records(outcome: Rescheduled | Buried, *, is_moved: bool) -> list[Record]:
-    """The run, if there was one; and where the job went, unless it was no longer this worker's to move."""
+    """Returns a record of the run, if there was one, and of where the job went, unless another worker has it."""
     run, name = outcome.run, outcome.job_name
     records: list[Record] = [] if run is None else [_make_run_record(run, name)]
     if is_moved and isinstance(outcome, Rescheduled):

@@ -38,7 +38,7 @@ def _move_to_loop() -> Generator[None, None, None]:
 
 
 def _is_awaitable(result: object) -> bool:
-    """inspect.isawaitable(), which asks the object for its class."""
+    """Does what inspect.isawaitable() does, which asks the object for its class."""
     try:
         return inspect.isawaitable(result)
     except BaseException:  # noqa: BLE001  the object is the user's, and may raise anything

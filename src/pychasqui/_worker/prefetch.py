@@ -56,11 +56,11 @@ class Prefetch:
         return self._lanes.free_minus_waiting > 0
 
     def had_free_lane_before(self, arrived_count: int) -> bool:
-        """Whether a lane had nothing to do when that many entries arrived, which the lanes have by now."""
+        """Returns whether a lane had nothing to do when that many entries arrived, which the lanes have by now."""
         return self._lanes.free_minus_waiting + arrived_count > 0
 
     def byte_bounds(self) -> ByteBounds:
-        """How many bytes the next script may bring, and how large an entry may be."""
+        """Returns how many bytes the next script may bring, and how large an entry may be."""
         return ByteBounds(max(1, min(self.bytes_left, PAGE_BYTES)), self._max_entry_bytes)
 
     # What was measured ----------------------------------------------------------------------------------------------
@@ -69,7 +69,7 @@ class Prefetch:
         self._entry_size.record_entries(count, total_bytes)
 
     def assume_large_entries(self) -> None:
-        """After a reply that was too large: the next read is bounded by bytes."""
+        """Has the next read bounded by bytes, after a reply that was too large."""
         self._entry_size.set_expected_entry_bytes(float(self._max_bytes))
 
     def forget_pace(self) -> None:
@@ -79,7 +79,7 @@ class Prefetch:
     # Room -----------------------------------------------------------------------------------------------------------
 
     def measure_room_and_set_low_water(self) -> PrefetchRoom:
-        """The room for the next read. The lanes send the room signal when it may have grown."""
+        """Returns the room for the next read. The lanes send the room signal when it may have grown."""
         lanes = self._lanes
         self._estimate.record_finished(lanes.finished, monotonic())
         ahead = self._estimate.estimate_jobs_to_prefetch()
@@ -95,7 +95,7 @@ class Prefetch:
         return PrefetchRoom(min(count, self._batch_sizes.read), has_room and not awaits_settling, awaits_settling, free)
 
     def count_to_read_behind(self, coming: int) -> int:
-        """How many entries to ask for behind those that have just come; 0 if a read is not worth it yet."""
+        """Returns how many entries to ask for behind those that have just come; 0 if a read is not worth it yet."""
         if self._unsettled_count() > MAX_UNSETTLED:
             return 0
         self._estimate.record_finished(self._lanes.finished, monotonic())
@@ -107,7 +107,7 @@ class Prefetch:
         return room if room >= self._batch_sizes.min_entries_worth_reading else 0
 
     def room_for_claims(self) -> int:
-        """How many entries of other consumers there is room for."""
+        """Returns how many entries of other consumers there is room for."""
         may_start = not (self._is_paused.is_set or self._is_closing.is_set or self._lease.is_over)
         return (
             0
@@ -116,14 +116,14 @@ class Prefetch:
         )
 
     def may_exceed_bytes_left(self, count: int) -> bool:
-        """Whether this many entries may take more bytes than are left."""
+        """Returns whether this many entries may take more bytes than are left."""
         return self._entry_size.estimate_bytes(count) > self.bytes_left
 
     def count_that_fits_but_at_least_one(self) -> int:
-        """How many entries to wait for, so that they fit in."""
+        """Returns how many entries to wait for, so that they fit in."""
         return self._entry_size.count_entries_to_wait_for(self.bytes_left)
 
     def max_unstarted_to_keep(self) -> int:
-        """How many unstarted jobs may stay here while the lanes take none."""
+        """Returns how many unstarted jobs may stay here while the lanes take none."""
         self._estimate.record_finished(self._lanes.finished, monotonic())
         return 2 * self._estimate.estimate_jobs_to_prefetch() + 1

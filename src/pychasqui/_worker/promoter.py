@@ -64,7 +64,7 @@ class PromoterService(LeaderService):
         )
 
     def publish_due_hint_if_needed(self, delay_ms: int) -> None:
-        """This worker has rescheduled a job that is due in this many ms: publish that, unless the leader will know."""
+        """Publishes that this worker has rescheduled a job that is due in this many ms, unless the leader will know."""
         if self._leads:
             self.handle_due_hint(delay_ms / 1000)
             return

@@ -207,7 +207,7 @@ class Reader(Service):
     async def _read_batches_into_intake(
         self, count: int, block_ms: int | None, *, is_poll_of_empty_queue: bool
     ) -> tuple[int, bool]:
-        """One read, and more of them for as long as each is full and there is room for another.
+        """Reads once, and again for as long as each read is full and there is room for another.
 
         A look at a queue that was empty brings few of large entries; the next read brings as many as fit in.
 
@@ -270,7 +270,7 @@ class Reader(Service):
         return claimed
 
     def _count_to_read_behind(self, coming: int) -> int:
-        """How many entries to ask for behind those that have just come; 0 if something else is to be done first."""
+        """Returns how many entries to ask for behind those that have just come; 0 if there is something to do first."""
         if (
             self._is_stopping
             or self._is_paused.is_set

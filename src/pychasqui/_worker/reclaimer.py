@@ -88,7 +88,7 @@ class Reclaimer(Service):
                     await self._orphans.adopt_orphans_until_full()
                 await self._scan_consumers_and_claim_entries()
             except RedisTrouble as error:
-                log.debug("the scan for abandoned entries comes later: %s", error)
+                log.debug("the scan for abandoned entries has failed and is repeated: %s", error)
                 self._may_have_orphans.set()  # entries that a lost reply has claimed are pending for this worker
             await self._sleep(self._pause_until_next_scan_s())
 
@@ -153,7 +153,7 @@ class Reclaimer(Service):
         self._trusted_since = min(self._trusted_since, clock.monotonic()) if can_be_trusted else float("inf")
 
     def _consumers_that_may_be_dead(self, watched: set[bytes], leases: Mapping[bytes, float]) -> set[bytes]:
-        """All but this worker, which lives; only those that have left, while leases do not show which workers live."""
+        """Returns all but this worker; only those that have left, while leases do not show which workers live."""
         others = watched - {self._consumer.encode()}
         if self._trusted_since < float("inf"):
             return others
@@ -221,7 +221,7 @@ def find_suspects_by_expired_lease(
     known_suspects: Mapping[bytes, tuple[float, float]],
     now: float,
 ) -> dict[bytes, tuple[float, float]]:
-    """Those of `consumers` whose lease is over, each with that lease and since when it has been seen so."""
+    """Returns those of `consumers` whose lease is over, each with that lease and since when it has been seen so."""
     suspects: dict[bytes, tuple[float, float]] = {}
     for consumer in consumers:
         lease = leases.get(consumer)

@@ -92,5 +92,5 @@ class Releaser:
 
 
 def entries_of(jobs: Collection[Delivery]) -> list[tuple[bytes, int]]:
-    """The entries of jobs, each with how often it was delivered before."""
+    """Returns the entries of jobs, each with how often it was delivered before."""
     return [(job.entry_id, job.earlier_deliveries) for job in jobs]

@@ -30,7 +30,7 @@ class RoundTrips:
         self._is_near = False  # the last renewal has shown that a lease can be held over such trips
 
     async def can_hold_lease(self) -> bool:
-        """Whether a lease can be held, by the last renewal or else by measuring."""
+        """Returns whether a lease can be held, by the last renewal or else by measuring."""
         if self._is_near:
             return True
         trip_s = await self._measure_round_trip()
@@ -41,8 +41,8 @@ class RoundTrips:
             return True
         if self.trouble is None:
             log.error(
-                "a round trip to Redis takes worker %s %.0f ms, so that no lease of %d ms can be held, and it runs "
-                "nothing: set lease_ms to at least %.0f",
+                "a round trip of worker %s to Redis takes %.0f ms: it cannot hold a lease of %d ms and runs nothing; "
+                "set lease_ms to at least %.0f",
                 self._consumer,
                 1000 * trip_s,
                 self._lease_ms,
@@ -52,7 +52,7 @@ class RoundTrips:
         return False
 
     async def _measure_round_trip(self) -> float:
-        """The best of a few; the first may have to open the connection."""
+        """Returns the shortest of a few; the first may have to open the connection."""
         self._broker.set_timeout(max(MEASURED_FOR_S, self._lease_ms / 1000))
         best = float("inf")
         for _ in range(MEASURED_TIMES):

@@ -107,7 +107,7 @@ class SchedulerService(LeaderService):
         return self._tick_s
 
     def _plan_due_fires(self, due: DueRepeatables) -> Iterator[FireDecision | tuple[DueSpec, str]]:
-        """What to do about each; for one that cannot be fired, what is wrong with it."""
+        """Yields what to do about each; for one that cannot be fired, what is wrong with it."""
         for one in due.specs:
             try:
                 yield from _plan_fires_of_spec(one, due.now_ms, self._grace_ms, self._count_missed_fire)
@@ -117,7 +117,7 @@ class SchedulerService(LeaderService):
                     yield (one, detail)
 
     def _try_to_give_way(self, due: DueSpec, detail: str) -> bool:
-        """Whether another worker may know the zone of this repeatable: it is not asked twice about the same window."""
+        """Returns whether another worker may know the zone of this repeatable. It is not asked twice about a window."""
         if self._living_workers.living < 2 or self._given_way.get(due.key) == due.score:
             return False
         if len(self._given_way) >= MAX_GIVEN_WAY:
@@ -134,7 +134,7 @@ class SchedulerService(LeaderService):
     def _record_added_jobs(self, fires: list[FireDecision], were_fired: list[bool]) -> None:
         for one, was_fired in zip(fires, were_fired, strict=True):
             if not was_fired:
-                log.debug("repeatable %.200r is not what was decided about any more: it is not fired", one.due.key)
+                log.debug("repeatable %.200r has changed since it was planned: it is not fired", one.due.key)
             elif one.envelopes and self._record is not None:
                 self._record(JobsAdded(len(one.envelopes), "repeat", one.name))
 
@@ -144,9 +144,9 @@ class SchedulerService(LeaderService):
     async def _try_to_bury_repeatable(self, due: DueSpec, detail: str, now_ms: int) -> None:
         refusal = await self._repeats.try_to_bury_repeatable(due, detail, now_ms)
         if refusal is None:
-            log.debug("repeatable %.200r is not what could not be fired any more: it stays", due.key)
+            log.debug("repeatable %.200r has changed since it could not be fired: it stays", due.key)
         elif refusal:
-            log.error("a repeatable cannot be fired, nor be a dead letter (%.200r): %.300r", refusal, detail)
+            log.error("a repeatable can neither be fired nor be a dead letter (%.200r): %.300r", refusal, detail)
         else:
             self.set_aside += 1
             log.error("a repeatable cannot be fired and is in the dead letters now: %.300r", detail)
@@ -155,7 +155,7 @@ class SchedulerService(LeaderService):
 def _plan_fires_of_spec(
     due: DueSpec, now_ms: int, grace_ms: int, on_missed: Callable[[], None]
 ) -> Iterator[FireDecision]:
-    """What to fire: one decision, or several that follow each other if it has many jobs or large ones.
+    """Decides what to fire: once, or several times in a row if it has many jobs or large ones.
 
     What is in time may as well follow in the next tick; of what was missed, the policy would then begin from the start.
     """

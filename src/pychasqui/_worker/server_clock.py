@@ -23,7 +23,7 @@ class ServerClock:
         self._asking = asyncio.Lock()
 
     async def estimate_now_ms(self) -> float:
-        """The server's time; this machine's if the server refuses to say.
+        """Returns the server's time; this machine's if the server refuses to say.
 
         Waits for a server that has never answered: by a wrong clock of this machine, jobs would count as expired.
         """

@@ -67,7 +67,7 @@ class Holdings:
         return taken
 
     def running_jobs(self) -> list[Delivery]:
-        """Also called from the heartbeat's thread: a list is copied in one step."""
+        """Returns the jobs that run. The heartbeat's thread calls it, too: a list is copied in one step."""
         return [job for job in self.running.copy() if job is not None]
 
     def count_unsettled_without_refused(self) -> int:
@@ -75,7 +75,7 @@ class Holdings:
         return self.unsettled.count_without_refused()
 
     def held_delivery_numbers(self) -> dict[bytes, int]:
-        """The id of each held entry, with the number of its delivery. Also called from the heartbeat's thread.
+        """Returns the id of each held entry, with the number of its delivery. The heartbeat's thread calls it, too.
 
         A job moves from the inbox to the lanes to the outcomes, in threads by way of the ended ones, and is in the next
         place before it leaves the last. So the places are copied in that order, and a job that moves meanwhile is in

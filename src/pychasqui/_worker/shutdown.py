@@ -64,7 +64,7 @@ class Shutdown:
             await self._try_leave_group()
 
     async def _drain_until_deadline_or_hurried(self) -> None:
-        """Let what is held finish, until the deadline or a second signal."""
+        """Lets what is held finish, until the deadline or a second signal."""
         parts, deadline_s = self.components, self.deadline_s()
         consumer, holdings = parts.shared.consumer, parts.shared.holdings
         log_drain_start(

@@ -13,7 +13,7 @@ LAST_CLEANUP_S = 0.5
 async def cancel_tasks_and_wait(
     tasks: Collection[asyncio.Task[Any]], timeout_s: float, stop_waiting: asyncio.Event | None = None
 ) -> None:
-    """Cancel them and wait until all have ended, but no longer than that; not at all once `stop_waiting` is set."""
+    """Cancels them and waits for that long until all have ended; it does not wait once `stop_waiting` is set."""
     for task in tasks:
         task.cancel()
     if not tasks:
@@ -45,7 +45,7 @@ def get_current_task() -> asyncio.Task[Any]:
 
 
 def uncancel_current_task() -> None:
-    """Else the next job of this task would begin cancelled: asyncio.timeout() and TaskGroup count them."""
+    """Takes back all cancellations: asyncio.timeout() and TaskGroup of the next job of this task would count them."""
     task = asyncio.current_task()
     while task is not None and task.cancelling():
         task.uncancel()

@@ -9,7 +9,7 @@ from ..errors import WrongLoop
 
 
 def has_ended_or_lost_its_loop(task: asyncio.Task[Any]) -> bool:
-    """Whether the task does nothing any more. One whose loop was closed under it never ends."""
+    """Returns whether the task does nothing any more. One whose loop was closed under it never ends."""
     return task.done() or task.get_loop().is_closed()
 
 

@@ -85,7 +85,7 @@ class ThreadLanes:
         self.wake_for_waiting_jobs()
 
     def put_without_waking(self, jobs: list[Delivery]) -> None:
-        """put_and_wake() in two steps: start_lone_job_or_wake() or wake_for_waiting_jobs() must follow."""
+        """Is the first step of put_and_wake(): start_lone_job_or_wake() or wake_for_waiting_jobs() must follow."""
         self._inbox.extend(jobs)
 
     def start_lone_job_or_wake(self) -> None:
@@ -123,7 +123,7 @@ class ThreadLanes:
         self._low_water = low_water
 
     def find_coroutine_task(self, thread_number: int) -> asyncio.Task[None] | None:
-        """The task of the coroutine that the handler has returned; None while the handler runs in its thread."""
+        """Returns the task of the coroutine that the handler has returned; None while it runs in its thread."""
         return self._coroutine_tasks.get(thread_number)
 
     def is_lane_task(self, task: asyncio.Task[Any] | None) -> bool:

@@ -69,7 +69,7 @@ class Threads:
         return True
 
     def _join_threads_at_exit(self) -> None:
-        """The interpreter exits: let running jobs end first, as non-daemon threads would."""
+        """Lets running jobs end before the interpreter exits, as non-daemon threads would."""
         self.close()
         for thread in self._threads:
             thread.join()
@@ -83,7 +83,7 @@ class Threads:
             self._park_until_woken(parking)
 
     def _park_until_woken(self, parking: threading.Lock) -> None:
-        """Block until woken. A job that came between the last look and the parking is seen here."""
+        """Blocks until woken. A job that came between the last look and the parking is seen here."""
         self._parked.append(parking)
         if self._has_job() or self._is_closed:
             with suppress(ValueError):  # it was taken out to be woken: the lock is about to be released

@@ -88,7 +88,7 @@ class Components:
     health: HealthCheck
 
     async def close(self) -> None:
-        """Let go of threads and connections. Safe after a start that failed."""
+        """Lets go of threads and connections. Safe after a start that failed."""
         self.failure_log.log_and_reset_counts()
         self.run_watch.stop()
         await self.heartbeat.stop()
@@ -106,7 +106,7 @@ def build_components(
     on_death: OnDeath,
     is_abandoned: Callable[[], bool],
 ) -> Components:
-    """Make the parts of a worker, from the end of a job to its beginning: settling, running, reading, renewing."""
+    """Makes the parts of a worker, from the end of a job to its beginning: settling, running, reading, renewing."""
     group, consumer, lease_ms = config.group, config.consumer_id, config.lease_ms
     read_and_hash_all_scripts()  # the scripts: files that are replaced while the worker runs are another version's
     record = None if metrics is None else metrics.record
@@ -307,7 +307,7 @@ def _make_event_writer(config: WorkerConfig, broker: Broker, shared: Shared) -> 
 
 
 def _wrap_with_tracing_and_logs(config: WorkerConfig, connector: Connector, handler: RunHandler) -> RunHandler:
-    """The handler with a trace around it and its job known to its logs, each only if it is wanted."""
+    """Returns the handler with a trace around it and its job known to its logs, each only if it is wanted."""
     tracing = find_tracing(config.tracing)
     if tracing is not None:
         me = (config.group, config.consumer_id)
@@ -318,7 +318,7 @@ def _wrap_with_tracing_and_logs(config: WorkerConfig, connector: Connector, hand
 
 
 def _wrap_to_take_delivery(handler: Callable[[Job], Awaitable[Any]], reporter: JobReporter) -> RunHandler:
-    """The handler, called with a Job of its own for each delivery."""
+    """Returns the handler, called with a Job of its own for each delivery."""
 
     def run_with_job(delivery: Delivery) -> Awaitable[Any]:
         own_id, name, data = delivery.id, delivery.name, delivery.data

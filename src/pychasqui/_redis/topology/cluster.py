@@ -106,7 +106,7 @@ class ClusterSurvey:
         return newest
 
     def _is_map_unchanged(self, known: NodeMap, newest: NodeMap, now: float) -> bool:
-        """Whether there is nothing new: not even about slots whose new node others hear of a moment later.
+        """Returns whether there is nothing new: not even about slots whose new node others hear of a moment later.
 
         After OLDER_S what the nodes say counts again: the node that MOVED names may be gone.
         """

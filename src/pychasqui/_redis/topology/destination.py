@@ -122,7 +122,7 @@ class RoutedDestination:
         return [] if route is None or not route.is_cluster else route.slot_of_each_master()
 
     def call_on_change_threadsafe(self) -> None:
-        """May be called in any thread."""
+        """Calls on_change in its loop. May be called in any thread."""
         if self._loop is not None and self._on_change is not None:
             with suppress(RuntimeError):  # the loop has ended
                 self._loop.call_soon_threadsafe(self._on_change)

@@ -68,11 +68,11 @@ class Route:
         return owner
 
     def may_have_slot(self, endpoint: Endpoint, slot: int) -> bool:
-        """Whether this is still the master of the slot, as far as is known."""
+        """Returns whether this is still the master of the slot, as far as is known."""
         return self._find_owner(slot) in (None, (endpoint.host, endpoint.port))
 
     def is_master(self, endpoint: Endpoint) -> bool:
-        """Whether this node has any slots."""
+        """Returns whether this node has any slots."""
         return self._map is not None and self._map.is_master(Address(endpoint.host, endpoint.port))
 
     @property

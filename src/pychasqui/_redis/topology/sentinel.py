@@ -120,7 +120,7 @@ class SentinelSurvey:
                     )
 
     def _has_majority_long_agreed_on_older(self, reports: dict[Address, MasterReport]) -> bool:
-        """Whether most Sentinels have agreed for a while on an older configuration."""
+        """Returns whether most Sentinels have agreed for a while on an older configuration."""
         _, agreeing = Counter(each.master for each in reports.values()).most_common(1)[0]
         self._older_looks = self._older_looks + 1 if 2 * agreeing > len(self._sentinels) else 0
         return self._older_looks >= OLDER_LOOKS
