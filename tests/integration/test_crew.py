@@ -90,7 +90,7 @@ class TestHangingLifespan:
 
         return Crew(hang)
 
-    async def test_its_close_ends_it(self, crew: Crew, steps: list[str]) -> None:
+    async def test_the_close_of_a_crew_ends_it(self, crew: Crew, steps: list[str]) -> None:
         running = asyncio.create_task(crew.run())
         await eventually(lambda: steps)
         await asyncio.wait_for(asyncio.gather(crew.close(), crew.close()), 10)
@@ -105,7 +105,7 @@ class TestHangingLifespan:
             await asyncio.wait_for(running, 10)
         assert steps == ["begun", "ended"]
 
-    async def test_its_close_before_the_first_step_begins_nothing(self, crew: Crew, steps: list[str]) -> None:
+    async def test_the_close_of_a_crew_before_its_first_step_begins_nothing(self, crew: Crew, steps: list[str]) -> None:
         running = asyncio.create_task(crew.run())
         await asyncio.sleep(0)
         await crew.close()

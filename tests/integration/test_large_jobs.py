@@ -72,7 +72,7 @@ def entry(number: int, data: object) -> dict[str, bytes]:
 
 
 class TestTheWorker:
-    async def test_its_memory_is_bounded_when_large_jobs_follow_small_ones(
+    async def test_the_memory_of_a_worker_is_bounded_when_large_jobs_follow_small_ones(
         self, redis_url: str, queue_name: str, stream: Stream, witness: redis.asyncio.Redis
     ) -> None:
         """Once large jobs appear, the worker reads by bytes; entries on their way are given up and found again."""

@@ -135,7 +135,7 @@ class TestNames:
             with pytest.raises(ConsumerInUse, match="'pod-0' is in use by another living worker"):
                 await make_worker(RecordingHandler(), consumer_id="pod-0", lease_ms=600).run()
 
-    async def test_one_of_several_that_start_in_the_same_moment_has_the_name(
+    async def test_one_of_several_workers_that_start_in_the_same_moment_has_the_name(
         self, make_worker: MakeWorker, queue: Queue
     ) -> None:
         for number in range(3):

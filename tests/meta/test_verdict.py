@@ -41,7 +41,7 @@ class TestABrokenPromise:
         figures = judge(a_diary(run(1, 2), still_stored={1}))
         assert (figures.stuck, figures.lost) == ([1], [])
 
-    def test_done_and_dead_is_in_two_places(self) -> None:
+    def test_a_job_that_is_done_and_dead_is_in_two_places(self) -> None:
         assert judge(a_diary(run(1, 2), dead=1)).two_places == [1]
 
     def test_dead_twice_is_in_two_places(self) -> None:
@@ -94,7 +94,7 @@ class TestARunThatNeedsNoExcuse:
         figures = judge(a_diary(run(1, 2, ending="cancelled"), run(3, 4, worker="b")))
         assert (figures.problems(), figures.run_twice) == ([], 0)
 
-    def test_handed_back_but_counted_is_not_excused(self) -> None:
+    def test_a_job_that_was_handed_back_and_yet_counted_is_not_excused(self) -> None:
         assert reruns(run(1, 2, ending="cancelled"), run(3, 4, attempt=1, worker="b")) == {UNEXPLAINED: 1}
 
 

@@ -354,7 +354,7 @@ class TestGroupGone:
             await eventually(lambda: len(redis.kept) >= 2, every=0.001)
         assert redis.reports == [{b"1-0": 1, b"2-0": 3}] * 3
 
-    async def test_hurry_reports_before_the_next_renewal(self) -> None:
+    async def test_a_heartbeat_that_is_hurried_reports_before_the_next_renewal(self) -> None:
         redis = Redis()
         async with beating(redis, FakeLanes(), lambda: first(b"1-0"), every_s=60) as mine:
             redis.has_group = False

@@ -53,7 +53,7 @@ class TestFewWorkers:
 
 class TestManyWorkers:
     @pytest.mark.parametrize("living", (20, 100, 1000))
-    async def test_about_sixteen_wait_at_the_server_and_the_others_look_seldom(
+    async def test_about_sixteen_workers_wait_at_the_server_and_the_others_look_seldom(
         self, clock: FakeClock, living: int
     ) -> None:
         """Each has its turn; what is drawn is fixed."""

@@ -34,7 +34,7 @@ OnCount = Callable[[int | ChasquiError], None]
 class AddSession:
     """The adds of one producer over one open socket. It ends with the socket.
 
-    Each add is written at once. expect_reply() must follow each write_...() in the same turn of the loop, with what
+    Each add is written at once. expect() must follow each write_...() in the same turn of the loop, with what
     gets the reply.
     """
 

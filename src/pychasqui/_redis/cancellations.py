@@ -46,8 +46,8 @@ class CancelCalls(RedisCalls):
     ) -> CancelAnswer:
         """Removes a job, or notes that it is to stop.
 
-        `entry_id` is where it was found, "" if it was not; `may_be_in_unread_entry` says that it
-        may be in an entry that was not looked at. Sent again, it finds a job that it has removed no more.
+        `entry_id` is where it was found, "" if it was not; `may_be_in_unread_entry` says that it may be in an entry
+        that was not looked at. Sent again, it does not find a job that it has removed.
         """
         keys = (self._keys.stream, self._keys.delayed, self._keys.events, self._keys.cancelled)
         head = (job_id, entry_id, int(may_be_in_unread_entry), self._keys.prefix, NOTES_KEPT_MS, MAX_NOTES)

@@ -272,7 +272,9 @@ class InspectorBroker:
             b"0",
             read_count(await self._broker.run_script(scripts.EMPTY_STREAM, (self._keys.stream,), ())),
         )
-        pattern = "".join(f"\\{letter}" if letter in "*?[]\\" else letter for letter in self._keys.prefix) + ":*"
+        pattern = (
+            "".join(f"\\{character}" if character in "*?[]\\" else character for character in self._keys.prefix) + ":*"
+        )
         while True:
             cursor, found = read_scan_page(await self._call("SCAN", cursor, "MATCH", pattern, "COUNT", 1000))
             found = [key for key in found if key != self._keys.stream.encode()]

@@ -194,7 +194,7 @@ MOVED, LOST, REFUSED, CANCELLED = b"10xc"
 class SettledJobs(NamedTuple):
     """What became of each job of one call of reschedule.lua or bury.lua."""
 
-    answers: bytes  # a letter for each
+    answers: bytes  # a character for each
     refusal: str = ""  # why those with an x were refused
     refused_events: int = 0
 

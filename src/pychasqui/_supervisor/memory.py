@@ -68,7 +68,7 @@ def _read_memory_by_ps(pid: int) -> int | None:
     """Where there is no /proc, as on macOS."""
     try:
         command = ["ps", "-o", "rss=", "-p", str(pid)]
-        told = subprocess.run(command, capture_output=True, text=True, check=False, timeout=5).stdout
+        shown = subprocess.run(command, capture_output=True, text=True, check=False, timeout=5).stdout
     except (OSError, subprocess.SubprocessError):
         return None
-    return int(told) * 1024 if told.strip().isdigit() else None
+    return int(shown) * 1024 if shown.strip().isdigit() else None

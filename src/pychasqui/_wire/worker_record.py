@@ -32,7 +32,7 @@ def read_worker_record_or_error(name: str, raw: bytes) -> WorkerInfo:
     try:
         if len(raw) > MAX_RECORD_BYTES:
             raise DecodeError(f"its record has {len(raw)} bytes, {MAX_RECORD_BYTES} are allowed")
-        told = _decode_worker(raw)
+        record = _decode_worker(raw)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         return WorkerInfo(
             consumer_id=name[:MAX_WORKER_TEXT],
@@ -45,9 +45,9 @@ def read_worker_record_or_error(name: str, raw: bytes) -> WorkerInfo:
             error=printable(str(error)),
         )
     return msgspec.structs.replace(
-        told,
-        consumer_id=told.consumer_id[:MAX_WORKER_TEXT],
-        host=told.host[:MAX_WORKER_TEXT],
-        job_ids=[job_id[:MAX_WORKER_TEXT] for job_id in told.job_ids],
+        record,
+        consumer_id=record.consumer_id[:MAX_WORKER_TEXT],
+        host=record.host[:MAX_WORKER_TEXT],
+        job_ids=[job_id[:MAX_WORKER_TEXT] for job_id in record.job_ids],
         error=None,
     )

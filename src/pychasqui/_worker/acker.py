@@ -214,9 +214,9 @@ class Acker(Service):
     async def _ack_with_results(self, jobs: list[Delivery]) -> None:
         ids = [job.entry_id for job in jobs]
         results = [(job.id, job.result) for job in jobs if job.result is not None]
-        marked = [(job.entry_id, job.id) for job in jobs if job.may_be_unique]
+        unique = [(job.entry_id, job.id) for job in jobs if job.may_be_unique]
         refused = await self._broker.ack_with_results(
-            self._group, self._result_ttl_ms, ids, results, marked, self._make_completed_events_callback(jobs)
+            self._group, self._result_ttl_ms, ids, results, unique, self._make_completed_events_callback(jobs)
         )
         if refused:
             log.warning("Redis has refused %d results; their jobs are done", refused)

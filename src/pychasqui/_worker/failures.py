@@ -59,16 +59,16 @@ class FailureHandler:
         failure = read_failure(error)
         counter = PUT_BACKS if failure.is_unknown_task else SNOOZES
         snoozes = 0 if failure.snooze_limit is None else read_snoozes(job.extras, counter)
-        verdict = decide_retry_or_dead(job, failure, self._max_attempts, self._policy, _random_below, snoozes)
-        if isinstance(verdict, Retry):
+        outcome = decide_retry_or_dead(job, failure, self._max_attempts, self._policy, _random_below, snoozes)
+        if isinstance(outcome, Retry):
             member = (
-                make_next_run_member(job) if verdict.uses_up_attempt else make_snoozed_member(job, snoozes + 1, counter)
+                make_next_run_member(job) if outcome.uses_up_attempt else make_snoozed_member(job, snoozes + 1, counter)
             )
-            self._reschedule_job(job, failure, verdict.delay_ms, member)
+            self._reschedule_job(job, failure, outcome.delay_ms, member)
         else:
             if snoozes:  # a replay begins from the start
                 job.extras = set_or_remove_extra(job.extras, counter, None)
-            self._bury_job(job, verdict.reason, failure, job.attempt + 1)
+            self._bury_job(job, outcome.reason, failure, job.attempt + 1)
 
     def bury_exhausted(self, job: Delivery) -> None:
         """The job had used up its runs before it came here: its workers died, or it failed under another policy."""
