@@ -23,7 +23,6 @@ FILLED_IN = {
     "job": "a Delivery, which decoder, lanes, acker and event writer fill in; a Job that was just added",
     "delivery": "a Delivery",
     "encoded": "jobs on their way to Redis",
-    "socket": "a connection's socket, in _redis",
     "context": "an SSLContext",
     "record": "a LogRecord",
     "error": "an exception that gets its cause",

@@ -20,22 +20,22 @@ def hello(server: str, version: str, **more: Any) -> dict[bytes, Any]:
     ("server", "version", "abilities"),
     (
         ("redis", "6.2.14", set()),
-        ("redis", "7.0.15", {"script_flags"}),
-        ("redis", "7.4.1", {"script_flags"}),
-        ("redis", "8.0.2", {"script_flags"}),
-        ("redis", "8.2.0", {"script_flags", "xackdel"}),
-        ("redis", "8.4.0", {"script_flags", "xackdel"}),
-        ("redis", "8.6.3", {"script_flags", "xackdel", "idmp"}),
-        ("redis", "10.0.0", {"script_flags", "xackdel", "idmp"}),
-        ("valkey", "7.2.5", {"script_flags"}),
-        ("valkey", "8.1.0", {"script_flags"}),
-        ("valkey", "9.1.2", {"script_flags"}),
+        ("redis", "7.0.15", set()),
+        ("redis", "7.4.1", set()),
+        ("redis", "8.0.2", set()),
+        ("redis", "8.2.0", {"xackdel"}),
+        ("redis", "8.4.0", {"xackdel"}),
+        ("redis", "8.6.3", {"xackdel", "idmp"}),
+        ("redis", "10.0.0", {"xackdel", "idmp"}),
+        ("valkey", "7.2.5", set()),
+        ("valkey", "8.1.0", set()),
+        ("valkey", "9.1.2", set()),
         ("keydb", "6.3.4", set()),
     ),
 )
 def test_abilities_follow_from_product_and_version(server: str, version: str, abilities: set[str]) -> None:
     dialect = read_dialect(hello(server, version))
-    assert {name for name in ("xackdel", "idmp", "script_flags") if getattr(dialect, name)} == abilities
+    assert {name for name in ("xackdel", "idmp") if getattr(dialect, name)} == abilities
     assert str(dialect) == f"{server} {version}"
 
 

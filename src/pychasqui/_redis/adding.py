@@ -61,7 +61,7 @@ class AddSession:
         self.can_use_idmp = False
         socket = self.socket
         if socket.dialect is not None:
-            socket.dialect = replace(socket.dialect, idmp=False)
+            socket.set_dialect(replace(socket.dialect, idmp=False))
 
     def write_add_of_one(
         self, ledger_slot: int, batch_number: int, max_stream_len: int, envelope: bytes, name: bytes

@@ -86,7 +86,7 @@ class Broker(PendingCalls, DelayedCalls, CancelCalls):
         packed = pack("XREADGROUP", "GROUP", group, consumer, "COUNT", count, *wait, "STREAMS", self._keys.stream, ">")
         socket = await self._connection.wait_for_socket(self._connection.make_deadline(timeout_s))
         reading = ReadInFlight(socket, request)
-        socket.max_reply_bytes = request.max_reply_bytes
+        socket.set_max_reply_bytes(request.max_reply_bytes)
         socket.send(packed, self._connection.make_deadline(timeout_s), reading.on_reply)
         socket.flush()  # hot: the server begins while this side is still busy with the last batch
         return reading
@@ -320,4 +320,4 @@ def _stop_using_xackdel_or_raise(socket: Socket, error: ReplyError) -> None:
     if not is_command_refused(error) or socket.dialect is None:
         raise error
     log.info("XACKDEL is refused, so a script acks in its place: %s", error)
-    socket.dialect = replace(socket.dialect, xackdel=False)
+    socket.set_dialect(replace(socket.dialect, xackdel=False))

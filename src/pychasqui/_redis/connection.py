@@ -78,12 +78,7 @@ class Connection:
         self._first_endpoint: Endpoint | None = None  # the endpoint of the very first attempt
         self._is_closed = False
         self._node_connections: dict[int, Connection] = {}  # to other nodes of a cluster, by slot
-        self.writes_before, self.sockets_opened = 0, 0  # the first socket and those after losses
-
-    @property
-    def write_count(self) -> int:
-        """How many writes all its sockets have made."""
-        return self.writes_before + (self.socket.writes if self.socket else 0)
+        self.sockets_opened = 0  # the first one and those after losses
 
     async def call(self, *words: Any, timeout_s: float | None = None) -> Any:
         """Sends one command and returns its reply; raises ReplyError, ConnectionLost or CommandTimeout."""
@@ -258,7 +253,6 @@ class Connection:
         """Leaves the socket to the other connections that use it; without any it ends."""
         socket, self.socket = self.socket, None
         if socket is not None and self._sockets is not None:
-            self.writes_before += socket.writes
             close = socket.close_when_answered if waits_for_replies else socket.drop
             self._sockets.remove_user_and_close_if_last(socket, self, partial(close, reason))
 
@@ -321,7 +315,7 @@ class Connection:
         _, socket = await endpoint.open(partial(Socket, asyncio.get_running_loop(), on_moved))
         try:
             login = await self._wait_for_credentials(endpoint)
-            socket.dialect = await perform_handshake(socket, endpoint, login, self._printable_url)
+            socket.set_dialect(await perform_handshake(socket, endpoint, login, self._printable_url))
             await self._check_server(socket, endpoint)
         except BaseException:
             socket.drop(ConnectionLost("the handshake failed"))

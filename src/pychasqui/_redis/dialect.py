@@ -24,7 +24,6 @@ class Dialect:
     xackdel: bool  # XACKDEL acks and deletes in one command
     msetex: bool  # MSETEX sets many keys with an expiry
     idmp: bool  # XADD IDMP ignores an entry that was added before
-    script_flags: bool  # "#!lua flags=..." as a script's first line
     has_shards: bool  # it is a node of a cluster, and SPUBLISH reaches the nodes of one slot alone
 
     def __str__(self) -> str:
@@ -53,7 +52,6 @@ def read_dialect(reply: Any) -> Dialect:
         xackdel=redis >= (8, 2),
         msetex=redis >= (8, 4),
         idmp=redis >= (8, 6),
-        script_flags=redis >= (7, 0) or valkey >= (7, 0),
         has_shards=mode == "cluster" and max(redis, valkey) >= (7, 0),
     )
 

@@ -73,7 +73,7 @@ class Socket(asyncio.BufferedProtocol):
         self._pending: deque[tuple[OnReply, float, bool]] = deque()  # each with its deadline, and whether it is strict
         self._received = 0  # bytes
         self.arriving_bytes = 0  # bytes of the reply that is arriving, or that is being passed on
-        self.max_reply_bytes = math.inf  # a larger reply ends the socket before it fills our memory
+        self._max_reply_bytes = math.inf  # a larger reply ends the socket before it fills our memory
         self._moved: tuple[int, int] | None = None  # bytes received and bytes unsent at the last check
         self._next_check_at = 0.0  # of what has moved: no earlier, however early the deadline of a new call is
         self._unsent: list[bytes] = []
@@ -81,10 +81,15 @@ class Socket(asyncio.BufferedProtocol):
         self._alarm: asyncio.TimerHandle | None = None
         self._alarm_at = float("inf")
         self._may_write: asyncio.Future[None] | None = None
-        self.writes = 0
         self.watcher: object | None = None  # whose keys the server watches for this socket
         self._listeners: dict[bytes, Callable[[bytes], None]] = {}  # by channel
         self._refused: set[bytes] = set()  # channels to which the server refused the subscription
+
+    def set_dialect(self, dialect: Dialect) -> None:
+        self.dialect = dialect
+
+    def set_max_reply_bytes(self, max_bytes: float) -> None:
+        self._max_reply_bytes = max_bytes
 
     def send(self, packed: bytes, deadline: float, on_reply: OnReply) -> None:
         """Queues a packed command for the write of this turn. `deadline` is in the loop's time."""
@@ -104,7 +109,6 @@ class Socket(asyncio.BufferedProtocol):
         if self.lost is None and self._transport is not None:
             if self._unsent:
                 self.flush()
-            self.writes += 1
             self._transport.write(packed)
 
     def expect_reply(self, deadline: float, on_reply: OnReply) -> None:
@@ -164,7 +168,6 @@ class Socket(asyncio.BufferedProtocol):
     def flush(self) -> None:
         """Writes the commands that this turn has queued."""
         if self._unsent and self._transport is not None:
-            self.writes += 1
             self._transport.write(self._unsent[0] if len(self._unsent) == 1 else b"".join(self._unsent))
             self._unsent.clear()
 
@@ -206,8 +209,8 @@ class Socket(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         self.arriving_bytes += nbytes
-        if self.arriving_bytes > self.max_reply_bytes:
-            self.drop(ReplyTooLarge(f"a reply takes more than {self.max_reply_bytes} bytes"))
+        if self.arriving_bytes > self._max_reply_bytes:
+            self.drop(ReplyTooLarge(f"a reply takes more than {self._max_reply_bytes} bytes"))
             return
         self._parser.feed(self._buffer, 0, nbytes)  # type: ignore[arg-type]
         self._received += nbytes
