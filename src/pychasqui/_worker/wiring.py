@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextvars import copy_context
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 from .. import logs
 from .._core import defaults, limits
-from .._core.delivery import Delivery
 from .._redis.broker import Broker
 from .._redis.connector import Connector
 from .._redis.keys import Keys
 from .._redis.repeatables import RepeatablesBroker
 from .._redis.scripts import read_and_hash_all_scripts
-from ..job import Job
 from ..metrics import GuardedSinks
-from ..tracing import RunHandler, SpanOrigin, find_tracing
 from .acker import Acker
 from .batch_sizes import BatchSizes
 from .config import WorkerConfig
@@ -41,7 +37,6 @@ from .loop_thread import LoopThread
 from .loop_watch import LoopWatch
 from .orphans import Orphans
 from .pending_entries import PendingEntries
-from .plain_handler import as_async_handler
 from .prefetch import Prefetch
 from .promoter import PromoterService
 from .queue_watch import QueueWatch
@@ -56,6 +51,7 @@ from .scheduler import SchedulerService
 from .server_clock import ServerClock
 from .shared import Holdings, OnDeath, Shared
 from .thread_lanes import AnyLanes, ThreadLanes
+from .wrapped_handler import wrap_handler
 
 FEWEST_REPLY_BYTES = 4 * 1024 * 1024  # a smaller reply is never given up
 
@@ -141,7 +137,10 @@ def build_components(
         tick_s=config.scheduler_tick_ms / 1000,
         record=record,
     )
-    event_writer = _make_event_writer(config, broker, shared)
+    event_writer = None
+    if config.events_max_len_or_zero:
+        max_len, stores_results = config.events_max_len_or_zero, config.result_ttl_ms_or_zero > 0
+        event_writer = EventWriter(broker, shared, max_len=max_len, stores_results=stores_results)
     stops = JobStops(config.timeout)
     reporter = JobReporter(
         broker,
@@ -188,10 +187,8 @@ def build_components(
         on_expired=logs.bind_job_to_call(config.queue_name, failures.bury_expired),
         on_cancelled=failures.finish_cancelled,
     )
-    is_plain = not is_async(config.handler)
-    run_handler = _wrap_to_take_delivery(as_async_handler(config.handler) if is_plain else config.handler, reporter)
-    lanes = (ThreadLanes if is_plain else Lanes)(
-        _wrap_with_tracing_and_logs(config, connector, run_handler),
+    lanes = (Lanes if is_async(config.handler) else ThreadLanes)(
+        wrap_handler(config, connector.first_host_and_port, reporter),
         shared,
         on_start=None if event_writer is None else event_writer.queue_active_event,
         on_done=acker.queue_ack,
@@ -296,47 +293,3 @@ def build_components(
         heartbeat=heartbeat,
         health=health,
     )
-
-
-def _make_event_writer(config: WorkerConfig, broker: Broker, shared: Shared) -> EventWriter | None:
-    if not config.events_max_len_or_zero:
-        return None
-    return EventWriter(
-        broker, shared, max_len=config.events_max_len_or_zero, stores_results=config.result_ttl_ms_or_zero > 0
-    )
-
-
-def _wrap_with_tracing_and_logs(config: WorkerConfig, connector: Connector, handler: RunHandler) -> RunHandler:
-    """Returns the handler with a trace around it and its job known to its logs, each only if it is wanted."""
-    tracing = find_tracing(config.tracing)
-    if tracing is not None:
-        me = (config.group, config.consumer_id)
-        handler = tracing.processing(
-            SpanOrigin(config.queue_name, connector.first_host_and_port, *me, config.max_attempts), handler
-        )
-    return logs.bind_job_to_context(config.queue_name, handler)
-
-
-def _wrap_to_take_delivery(handler: Callable[[Job], Awaitable[Any]], reporter: JobReporter) -> RunHandler:
-    """Returns the handler, called with a Job of its own for each delivery."""
-
-    def run_with_job(delivery: Delivery) -> Awaitable[Any]:
-        own_id, name, data = delivery.id, delivery.name, delivery.data
-        delivery.data = None
-        attempt, created_at_ms = delivery.attempt, delivery.created_at_ms
-        return handler(
-            Job(
-                own_id,
-                name,
-                data,
-                attempt,
-                created_at_ms,
-                reporter,
-                own_id,
-                name,
-                delivery.extras,
-                delivery.entry_id,
-            )
-        )
-
-    return run_with_job
