@@ -275,7 +275,7 @@ class App:
         """The same for synchronous code: `app.sync.enqueue_all(...)`, `app.sync.queue(name)`; from any thread."""
         from .sync import SyncApp  # here: most programs do not use it
 
-        return SyncApp(self, self._loop_queues)
+        return SyncApp(self.enqueue_all, self._loop_queues)
 
     def _make_queue(self, name: str) -> Queue:
         return Queue(name, redis_url=self._redis_url, **select_options_for_queue_class(self._queue_options, name))

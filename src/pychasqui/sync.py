@@ -254,22 +254,20 @@ class SyncTask(Generic[P, R_co]):
         return SyncJobHandle(self._handle(job_id), self._queues)
 
 
-class SendsAll(Protocol):
-    """An App."""
-
-    async def enqueue_all(self, calls: Iterable[BoundTask[R]]) -> list[JobHandle[R]]: ...
-
-
 class SyncApp:
     """`app.sync`: an App for synchronous code."""
 
-    def __init__(self, app: SendsAll, queues: LoopQueues) -> None:
-        self._app = app
+    def __init__(
+        self,
+        enqueue_all: Callable[[Iterable[BoundTask[Any]]], Coroutine[Any, Any, list[JobHandle[Any]]]],
+        queues: LoopQueues,
+    ) -> None:
+        self._enqueue_all = enqueue_all
         self._queues = queues
 
     def enqueue_all(self, calls: Iterable[BoundTask[R]]) -> list[SyncJobHandle[R]]:
         """Adds many jobs, each made by a task's bind(); see App.enqueue_all()."""
-        make = partial(self._app.enqueue_all, to_list_if_iterable(calls))  # here: see read_iterable_in_caller()
+        make = partial(self._enqueue_all, to_list_if_iterable(calls))  # here: see read_iterable_in_caller()
         handles = call_blocking(self._queues, "app.sync.enqueue_all", "await app.enqueue_all(...)", make)
         return [SyncJobHandle(handle, self._queues) for handle in handles]
 

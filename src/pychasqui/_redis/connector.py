@@ -9,9 +9,8 @@ import asyncio
 import logging
 import string
 from collections.abc import Callable, Hashable
-from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote
 
 from ..errors import InvalidArgument
@@ -19,19 +18,15 @@ from ..metrics import GuardedSinks
 from .broker import Broker
 from .connection import Connection
 from .credentials import CredentialProvider
-from .endpoint import Endpoint, Location, parse_endpoint, parse_location
+from .endpoint import Location, parse_location
 from .handshake import RoleCheck
 from .keys import Keys
 from .measured_broker import make_broker
 from .shared_sockets import SharedSockets, find_shared_sockets
 from .tls import describe_disabled_checks
 from .topology.destination import RoutedDestination
+from .topology.locator import Locator
 from .topology.node_map import slot_of
-from .url import CLUSTER, SERVER
-
-if TYPE_CHECKING:
-    from ..embedded import EmbeddedServer
-    from .topology.route import Route
 
 PRINTABLE = string.punctuation  # CLIENT SETNAME takes these, letters and digits: no space, only ASCII
 EMBEDDED = "embedded:"
@@ -41,27 +36,22 @@ log = logging.getLogger("chasqui.connection")
 class Connector:
     """Checks the URL at once; starts or joins an embedded server only when a connection is opened."""
 
-    _embedded: EmbeddedServer | None = None
-
     def __init__(
         self, url: str, *, tls: bool, client_name: str, credential_provider: CredentialProvider | None = None
     ) -> None:
         self._url = url
         self._client_name = client_name
-        self._name_at_server = quote(client_name, safe=PRINTABLE)
+        name_at_server = quote(client_name, safe=PRINTABLE)
         self._is_down = False
         self._is_left = False
         self._role_check = RoleCheck()
         self._location: Location | None = None
         # What connections with the same route have in common.
         self._key: tuple[Hashable, ...] = (url, tls, _make_hashable_key(credential_provider))
-        self._route: Route | None = None
         if not isinstance(url, str) or not url.startswith(EMBEDDED):
             location = self._location = parse_location(
-                url, tls=tls, client_name=self._name_at_server, credential_provider=credential_provider
+                url, tls=tls, client_name=name_at_server, credential_provider=credential_provider
             )
-            if location.kind != SERVER:
-                self._route = self._get_shared_route(location)
             if location.node.tls is not None and (gap := describe_disabled_checks(location.node.tls)):
                 log.warning(
                     "%s: %s, so an attacker on the network can read and change jobs; instead, name the authority that "
@@ -76,6 +66,7 @@ class Connector:
 
             self._url = absolute_url(url)  # now: the process may change its working folder before it connects
             self._key = (self._url,)
+        self._locator = Locator(self._url, self._location, route_key=self._key, client_name=name_at_server)
 
     def __str__(self) -> str:
         return str(self._location or self._url)
@@ -120,7 +111,7 @@ class Connector:
         With `gets_messages=False` it cannot subscribe and uses RESP2, whatever the URL says.
         """
         return Connection(
-            RoutedDestination(self, slot, protocol=None if gets_messages else 2),
+            RoutedDestination(self._locator, slot, protocol=None if gets_messages else 2),
             printable_url=str(self),
             timeout_s=timeout_s,
             on_down=self._log_unreachable_once,
@@ -128,39 +119,6 @@ class Connector:
             role_check=self._role_check,
             find_sockets=find_sockets,
         )
-
-    @property
-    def route(self) -> Route | None:
-        """Where the masters are; None if the URL leads to one server."""
-        return self._route
-
-    def switch_to_cluster(self, endpoint: Endpoint) -> Route:
-        """Makes a Route, because the server has said that it is a node of a cluster."""
-        if self._route is None:
-            self._route = self._get_shared_route(Location(CLUSTER, replace(endpoint, protocol=3), (endpoint,)))
-        return self._route
-
-    def _get_shared_route(self, location: Location) -> Route:
-        from .topology.route import get_shared_route  # here: most programs have one server
-
-        return get_shared_route(self._key, location)
-
-    async def find_endpoint_or_join_embedded_server(self) -> Endpoint:
-        """Returns where to connect. Called before each attempt: an embedded server may have to be started again."""
-        if self._location is not None:
-            return self._location.node
-        from ..embedded import JoinInThread
-
-        joining = JoinInThread(self._url)
-        try:
-            joined = await asyncio.to_thread(joining.join)
-        except asyncio.CancelledError:
-            joining.leave_or_have_thread_leave()
-            raise
-        if self._embedded is not None:  # an earlier attempt, or another connection that joined meanwhile
-            self._embedded.leave()
-        self._embedded = joined
-        return parse_endpoint(joined.url, client_name=self._name_at_server)
 
     def _log_unreachable_once(self, error: Exception) -> None:
         """Logs one line for all connections of this connector, when the first of them fails."""
@@ -176,14 +134,7 @@ class Connector:
     def leave_embedded_server_and_stop_logging(self) -> None:
         """Leaves an embedded server, and logs no more losses."""
         self._is_left = True
-        if self._embedded is not None:
-            self._embedded.leave()
-            self._embedded = None
-
-    def __del__(self) -> None:
-        """A queue that nobody has closed leaves, too."""
-        if self._embedded is not None:
-            self._embedded.leave()
+        self._locator.leave_embedded_server()
 
 
 def _make_hashable_key(provider: Any) -> Hashable:

@@ -14,28 +14,18 @@ import threading
 from collections.abc import Hashable
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
-from typing import Protocol
 from weakref import WeakSet, WeakValueDictionary
 
 from ...errors import ChasquiError, ConnectionLost, RedisTrouble
 from ..endpoint import Endpoint, Location
 from ..url import CLUSTER, SENTINEL
 from .cluster import ClusterSurvey
+from .follower import Follower
 from .node_map import Address, NodeMap
 from .sentinel import SentinelSurvey
 
 MIN_CHECK_INTERVAL_S = 0.05
 log = logging.getLogger("chasqui.connection")
-
-
-class Follower(Protocol):
-    """A connection, as the route sees it."""
-
-    @property
-    def slot(self) -> int: ...
-
-    def call_on_change_threadsafe(self) -> None:
-        """Is called in any thread, when a master has changed or a node has said so again."""
 
 
 class Route:
