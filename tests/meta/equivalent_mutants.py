@@ -31,8 +31,25 @@ NO_ID = "XRANGE without an id is refused, and finds nothing"
 NO_IDS = "XCLAIM without ids claims nothing"
 NOT_KNOWN = "any number below 0 says that it is not known"
 CLOCK = "no server's clock stands in the first hour of 1970"
+HAS_RIGHT = "shows only for a user without a right that each role of chasqui doctor --acl has"
+A_BYTE = "shows for one byte of a bound"
 LATER = "the same command is refused where it is needed, and only the ends of keys have been moved by then"
 
+_NO_MEMORY = "  -- needs no memory, and what follows a write passes without memory"
+_CANCEL_PEXPIRE = "pcall('PEXPIRE', notes, notes_kept_ms)" + _NO_MEMORY
+_DEL_RECORD = "redis.call('DEL', record, claim)" + _NO_MEMORY
+_EMPTY_XDEL = "if last then redis.pcall('XDEL', stream, '0-0') end"
+_DEL_INDEX = "if found and found.member and location ~= 'd' then redis.pcall('DEL', index_key(job_id)) end"
+_HOLDS_UP = (
+    "if #refused_members < read or redis.call('ZCOUNT', delayed, '-inf', now_ms) <= read "
+    "then return #refused_members end"
+)
+_PUT_OFF = "for _, member in ipairs(refused_members) do redis.pcall('ZADD', delayed, 'XX', now_ms + 60000, member) end"
+_INDEX_START = "if type(start) == 'table' or start == '' or start == member then return false end"
+_READ_OTHER = "local other = redis.pcall('GETRANGE', index_key(job_id), 0, other_bytes_left)"
+_IS_OTHER = "return other_bytes_left < 0 or type(redis.pcall('ZSCORE', delayed, other)) == 'string'"
+_NO_ENTRY = "if not entry_id or entry_bytes_left <= 0 then return entry_id ~= nil end"
+_TAKE_LOCATION = "local location, entry_id = redis.pcall('MGET', unique_key(job_id))[1], nil"
 _FIRE_ZADD = "local refused = refusal('ZADD', repeats, 'XX', 'GT', '-inf', '')"
 _SWAPPED_FLAGS = "'XX', 'GT' -> 'GT', 'XX'"
 _IS_SAME = "local is_same = tonumber(call('ZSCORE', repeats, key) or -1) == score"
@@ -222,7 +239,6 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
     ("lib/complete_group", _TRY_ZADD_OF_LEASE, f"{_TRY_ZADD_OF_LEASE} -> "): LATER,
     ("lib/complete_group", _TRY_ZADD_OF_LEASE, _SWAPPED_FLAGS): FLAGS,
     ("lib/complete_group", _TRY_XCLAIM_TOO, "0 -> 1"): ASKS,
-    ("cancel", "if refused then return refused end", "refused -> false"): CLUSTER,
     ("cancel", "local newest = is_lost and call('XREVRANGE', stream, '+', '-', 'COUNT', 1)[1]", "1 -> 2"): FIRST_ALONE,
     ("read_cancellations", "local first = call('XRANGE', stream, '-', '+', 'COUNT', 1)[1]", "1 -> 2"): FIRST_ALONE,
     (
@@ -250,13 +266,35 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
     ("lib/server_refusal_of_add", _MAY_XADD, "'*', 'd' -> 'd', '*'"): ASKS,
     ("lib/server_refusal_of_add", _MAY_XADD, "'d' -> ''"): ASKS,
     ("lib/server_refusal_of_add", _MAY_XADD, "'d', '' -> '', 'd'"): ASKS,
+    ("cancel", _CANCEL_PEXPIRE, "pcall -> redis.call"): HAS_RIGHT,
+    ("empty_stream", _EMPTY_XDEL, "last -> true"): "of a key of another type it is refused, and nothing depends on it",
+    ("empty_stream", _EMPTY_XDEL, "pcall -> call"): HAS_RIGHT,
+    ("empty_stream", _EMPTY_XDEL, "'0-0' -> ''"): "that a write was sent counts, also if it failed",
+    ("leave_group", _DEL_RECORD, "record, claim -> claim, record"): SYMMETRIC,
+    ("lib/add_unless_taken", _DEL_INDEX, "pcall -> call"): HAS_RIGHT,
+    ("lib/bury_member", _HOLDS_UP, "'-inf' -> ''"): NO_SCORE,
+    ("lib/bury_member", _PUT_OFF, "pcall -> call"): HAS_RIGHT,
+    ("lib/bury_member", _PUT_OFF, "60000 -> 60001"): A_MILLISECOND,
+    ("lib/is_beside_other", "local location = redis.pcall('MGET', unique_key(job_id))[1]", "pcall -> call"): HAS_RIGHT,
+    ("lib/is_index_of_other", _INDEX_START, "'table' -> ''"): UNREAD,
+    ("lib/is_index_of_other", _INDEX_START, "or -> and"): SLOWER,
+    ("lib/is_index_of_other", _INDEX_START, "or start == '' -> "): SLOWER,
+    ("lib/is_index_of_other", "if other_bytes_left <= 0 then return true end", "<= -> <"): A_BYTE,
+    ("lib/is_index_of_other", "if other_bytes_left <= 0 then return true end", "0 -> 1"): A_BYTE,
+    ("lib/is_index_of_other", _READ_OTHER, "pcall -> call"): HAS_RIGHT,
+    ("lib/is_index_of_other", _IS_OTHER, "< -> <="): A_BYTE,
+    ("lib/is_index_of_other", _IS_OTHER, "0 -> 1"): A_BYTE,
+    ("lib/names_entry", _NO_ENTRY, "<= -> <"): A_BYTE,
+    ("lib/names_entry", _NO_ENTRY, "0 -> 1"): A_BYTE,
+    ("lib/take_out", _TAKE_LOCATION, "pcall -> call"): HAS_RIGHT,
+    ("promote", "or closed", "or closed -> "): SLOWER,
     ("lib/add_unless_taken", "if found and only == 'replace' then due_ms = found.due_ms or 0 end", "0 -> 1"): PAST,
     ("lib/store_job", "soonest = math.min(soonest, due_ms)", "soonest, due_ms -> due_ms, soonest"): SYMMETRIC,
     ("lib/store_job", _SET_UNIQUE, "0 -> 1"): "it shows for a window of a millisecond",
     ("lib/store_job", _OFFICIAL_MS, "3600000 -> 3600001"): A_MILLISECOND,
     ("lib/store_job", _SET_OFFICIAL, "window_ms, official_ms -> official_ms, window_ms"): SYMMETRIC,
     ("lib/store_job", "elseif is_official then", "is_official -> true"): NOT_THERE,
-    ("add_with_options", "local due_ms, relative = 0, string.match(ARGV[i + 3], '^%+(%d+)$')", "0 -> 1"): PAST,
+    ("lib/add_unless_taken", "local due_ms, relative = 0, string.match(ARGV[i + 3], '^%+(%d+)$')", "0 -> 1"): PAST,
     ("add_with_options", "call('HSET', ledger, slot, seen or '0 0')", "'0 0' -> ''"): TWO,
     ("add_with_options", "if not seen then redis.pcall('HDEL', ledger, slot) end", "pcall -> call"): TWO,
     ("add_with_options", _IS_SOONEST, "'-inf' -> ''"): NO_SCORE,
@@ -537,15 +575,20 @@ SORTED = frozenset(
         "leave_group",
         "lib/add_entry",
         "lib/add_unless_taken",
+        "lib/bury_member",
         "lib/complete_group",
         "lib/dead_letter",
         "lib/due_in",
         "lib/find_entry",
         "lib/find_unique",
+        "lib/is_beside_other",
         "lib/is_cancelled",
         "lib/is_held",
+        "lib/is_index_of_other",
         "lib/is_unread",
+        "lib/keys_follow",
         "lib/most_for_heir",
+        "lib/names_entry",
         "lib/other_leader",
         "lib/point_at_entry",
         "lib/postpone",
@@ -558,13 +601,17 @@ SORTED = frozenset(
         "lib/remove_waiting",
         "lib/server_refusal_of_add",
         "lib/store_job",
+        "lib/take_lease",
         "lib/take_out",
         "lib/touch",
         "lib/unfinished_group",
         "lib/with_expiry",
+        "lib/write_cancelled",
+        "lib/write_waiting_event",
         "move_delayed",
         "move_repeatable",
         "promote",
+        "purge_delayed",
         "purge_waiting",
         "read_cancellations",
         "register_queue",

@@ -266,6 +266,12 @@ class TestUniquenessKey:
         group.client.delete(KEYS.stream)
         assert group.add_with_options(only(b"second", "replace")) == "n"
 
+    def test_the_index_of_another_job_of_the_id_stays_when_a_waiting_one_is_replaced(self, group: Group) -> None:
+        group.add_with_options(only(b"first"))
+        group.client.set(index_key("job"), "a member")
+        assert group.add_with_options(only(b"second", "replace")) == "r"
+        assert group.index("job") == b"a member"
+
     def test_the_delayed_job_of_an_official_producer_can_be_replaced(self, group: Group) -> None:
         due_ms, member = group.now_ms + HOUR_MS, make_delayed_member("mail", b"theirs")
         group.client.zadd(KEYS.delayed, {member: due_ms})

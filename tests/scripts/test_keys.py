@@ -20,7 +20,7 @@ from tests.scripts.group import KEYS, Group
 from tests.scripts.refusals import commands_of
 from tests.scripts.scenarios import SCENARIOS, Scenario
 
-BY_JOB_ID = "named by the ids of jobs"
+BY_JOB_ID = "named by the ids of up to a thousand jobs, which are sent: each key would be sent beside its id"
 OF_RESULTS = "a user without the right to write a result must be able to ack, and to write the events"
 OF_NO_QUEUE = "it is on another node than most queues, and the call must not be redirected there"
 FOUND_INSIDE = "named by what the script finds"
@@ -31,7 +31,6 @@ NOT_IN_KEYS: dict[str, dict[str, str]] = {
     "ack_with_result": dict.fromkeys(JOB_KEYS, BY_JOB_ID) | {KEYS.result(""): OF_RESULTS},
     "add_with_options": dict.fromkeys(JOB_KEYS, BY_JOB_ID),
     "bury": dict.fromkeys(JOB_KEYS, BY_JOB_ID),
-    "cancel": dict.fromkeys(JOB_KEYS, BY_JOB_ID),
     "move_delayed": dict.fromkeys(JOB_KEYS, BY_JOB_ID),
     "reschedule": dict.fromkeys(JOB_KEYS, BY_JOB_ID),
     "promote": dict.fromkeys((KEYS.unique(""), KEYS.delayed_member("")), FOUND_INSIDE),

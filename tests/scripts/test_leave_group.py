@@ -126,6 +126,13 @@ def test_a_consumer_that_stays_is_marked_without_memory_too(group: Group) -> Non
     assert group.client.pttl(KEYS.workers) > 0
 
 
+def test_a_call_that_is_repeated_with_the_lease_that_it_has_ended_says_the_same(group: Group) -> None:
+    """A worker reads its lease once, and sends the call again if the answer was lost."""
+    assert group.renew_worker_lease("a") == []
+    lease = group.lease("a")
+    assert [group.leave_group("a", lease=lease) for _ in range(2)] == [1, 1]
+
+
 def test_a_call_about_an_earlier_lease_changes_nothing(group: Group) -> None:
     """The network has delivered it late: a worker lives under the name again."""
     record, claim = KEYS.worker("a"), KEYS.name_claim(GROUP, "a")

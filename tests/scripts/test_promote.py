@@ -409,6 +409,17 @@ class TestIndex:
         group.promote()
         assert (group.index("other"), group.uniqueness_key("other")) == (b"member", "d")
 
+    @pytest.mark.parametrize("length", (25, 27))
+    def test_the_index_of_another_job_of_the_id_stays(self, group: Group, length: int) -> None:
+        """An id of 26 characters that has no uniqueness key is made by a producer, and no other job has it."""
+        job_id = "i" * length
+        other = make_delayed_member("other", envelope(job_id))
+        delay(group, make_delayed_member("mail", envelope(job_id)))
+        delay(group, other, HOUR_MS)
+        group.client.set(index_key(job_id), other)
+        group.promote()
+        assert group.index(job_id) == other
+
     def test_a_job_that_is_not_due_keeps_its_index(self, group: Group) -> None:
         delay(group, make_delayed_member("mail", envelope("job")), HOUR_MS)
         group.client.set(index_key("job"), "member")
@@ -566,6 +577,13 @@ class TestTrouble:
         assert "WRONGTYPE" in group.refusal
         assert (list(group.delayed), len(group.letters)) == ([make_delayed_member("mail", envelope("job"))], 1)
         assert group.client.get(KEYS.promoter_lease) == b"a", "it buries, so it leads"
+
+    def test_the_next_time_is_that_of_the_first_job_behind_those_that_the_stream_refuses(self, group: Group) -> None:
+        for number, by_ms in enumerate((-20, -10, HOUR_MS, 2 * HOUR_MS, 3 * HOUR_MS)):
+            delay(group, make_delayed_member("mail", envelope(f"job-{number}")), by_ms)
+        group.client.delete(KEYS.stream)
+        group.client.set(KEYS.stream, "a string")
+        assert HOUR_MS - 60_000 < group.promote().next_ms <= HOUR_MS
 
     def test_dead_letters_of_another_type_hold_up_no_job_and_bring_none_twice(self, group: Group) -> None:
         for number in range(3):

@@ -64,6 +64,13 @@ def test_the_given_number_of_jobs_goes_the_soonest_first(group: Group) -> None:
     assert {key.rpartition(":")[2] for key in leftovers(group)} == {"0", "1", "2"}
 
 
+def test_no_job_goes_if_none_may(group: Group) -> None:
+    group.add_with_options(job("1"), job("2"))
+    before = group.delayed
+    assert group.purge_delayed(0) == 0
+    assert group.delayed == before
+
+
 def test_the_same_call_again_removes_more(group: Group) -> None:
     group.add_with_options(*(job(str(number)) for number in range(5)))
     assert [group.purge_delayed(2) for _ in range(4)] == [2, 2, 1, 0]

@@ -1,7 +1,8 @@
 """Every key that pychasqui uses. The braces make one queue one slot of a Redis Cluster.
 
-Scripts get these keys in KEYS. Those that are named by the id of a job, and the specs of repeatables that are due, they
-spell themselves (lua/lib/job_keys.lua), and touch before their first write; tests/scripts/test_keys.py has the list.
+Scripts get these keys in KEYS. Those that are named by the ids of many jobs, and the specs of repeatables that are due,
+they spell themselves (lua/lib/job_keys.lua), and touch before their first write; tests/scripts/test_keys.py lists
+them.
 """
 
 from __future__ import annotations
@@ -97,3 +98,8 @@ class Keys:
     def ledger(self, producer: str) -> str:
         """Holds a producer's last batches and their answers. Lives as long as an add may be sent again."""
         return f"{self.prefix}:ledger:{producer}"
+
+
+def keys_of_job(keys: Keys, job_id: str) -> tuple[str, str, str]:
+    """Returns the keys of one id, in the order in which scripts take them."""
+    return keys.unique(job_id), keys.official_delay_marker(job_id), keys.delayed_member(job_id)

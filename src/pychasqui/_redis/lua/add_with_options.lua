@@ -55,19 +55,10 @@ call('HSET', ledger, slot, seen or '0 0')
 redis.pcall('PEXPIRE', ledger, ledger_ttl_ms)
 
 -- include lib/store_job.lua
--- include lib/add_unless_taken.lua
 -- include lib/with_expiry.lua
+-- include lib/add_unless_taken.lua
 
-for i = first_job, #ARGV, words_a_job do
-  local due_ms, relative = 0, string.match(ARGV[i + 3], '^%+(%d+)$')
-  if relative then due_ms = now_ms + tonumber(relative) elseif ARGV[i + 3] ~= '' then due_ms = tonumber(ARGV[i + 3]) end
-  if is_full then
-    answers[#answers + 1] = 'f'
-  else
-    local envelope = with_expiry(ARGV[i + 1], tonumber(ARGV[i + 6]))
-    answers[#answers + 1] = add_unless_taken(ARGV[i], envelope, ARGV[i + 2], due_ms, ARGV[i + 4], tonumber(ARGV[i + 5]))
-  end
-end
+for i = first_job, #ARGV, words_a_job do answers[#answers + 1] = is_full and 'f' or add_unless_taken(i) end
 local answer = table.concat(answers)
 if failure and not string.find(answer, '[nr]') then
   if not seen then redis.pcall('HDEL', ledger, slot) end

@@ -6,18 +6,17 @@
 -- looks for the note. A note is about one entry or, if the job cannot be found, about all entries with its id up to the last
 -- one, so it never concerns a later job of that id. Sent twice, a job that was removed is unknown, and a note stays the same.
 --
--- KEYS  stream, delayed, events, notes (hash: entry id -> 1, "id " and job id -> the last entry that is meant)
--- ARGV  job id, entry id (empty: not known), is_lost (1: the job may be in an entry that was not found), prefix of the
---       queue's keys, notes_kept_ms, most_notes, events_max_len, channel
--- Touches the keys of the job
+-- KEYS  stream, delayed, events, notes (hash: entry id -> 1, "id " and job id -> the last entry that is meant), the job's
+--       uniqueness key, the key that official producers check, the job's member of the delayed set
+-- ARGV  job id, entry id (empty: not known), is_lost (1: the job may be in an entry that was not found), notes_kept_ms,
+--       most_notes, events_max_len, channel
 -- Returns {removed, stopping or unknown, the job's name if it was removed}
 local stream, delayed, events, notes = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local job_id, known_entry, is_lost, prefix = ARGV[1], ARGV[2], ARGV[3] == '1', ARGV[4]
-local notes_kept_ms, most_notes, events_max_len, channel = ARGV[5], tonumber(ARGV[6]), ARGV[7], ARGV[8]
+local unique, official, index = KEYS[5], KEYS[6], KEYS[7]
+local job_id, known_entry, is_lost = ARGV[1], ARGV[2], ARGV[3] == '1'
+local notes_kept_ms, most_notes, events_max_len, channel = ARGV[4], tonumber(ARGV[5]), ARGV[6], ARGV[7]
 local call, pcall = redis.call, redis.pcall
 
--- include lib/touch.lua
--- include lib/job_keys.lua
 -- include lib/id_of.lua
 -- include lib/is_after.lua
 -- include lib/is_unread.lua
@@ -43,19 +42,14 @@ local function write_note(field, value)
   return {'stopping', ''}
 end
 
-local job_keys = {}
-append_job_keys(job_keys, job_id)
-local refused = touch(job_keys)
-if refused then return refused end
-
 -- The first write of each way is the one that matters: if it is refused, nothing has changed.
 
-local found = call('MGET', unpack(job_keys))
-local location, member = found[1], found[3]
+local location, member = unpack(call('MGET', unique, index))
 local rank = member and call('ZRANK', delayed, member)
 if rank then
   call('ZREMRANGEBYRANK', delayed, rank, rank)
-  pcall('DEL', unpack(job_keys, names_entry(location) and 3 or 1))  -- the others may be of another job of this id
+  pcall('DEL', index)
+  if not names_entry(location) then pcall('DEL', unique, official) end  -- else they are of another job of this id
   local name = split_member(member)
   write_cancelled(job_id, name, now_ms)
   return {'removed', name}
@@ -68,7 +62,7 @@ for _, where in ipairs({string.match(location or '', '^w?(%d+-%d+)$') or '', kno
   if entry_id and not is_unread(entry_id) then return write_note(entry_id, '1') end
   if entry_id then
     call('XDEL', stream, entry_id)
-    if location == where or location == 'w' .. where then pcall('DEL', job_keys[1], job_keys[2]) end
+    if location == where or location == 'w' .. where then pcall('DEL', unique, official) end
     write_cancelled(job_id, name, now_ms)
     return {'removed', name}
   end

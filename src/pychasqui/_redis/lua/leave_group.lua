@@ -20,13 +20,12 @@ local stored = tonumber(redis.call('ZSCORE', workers, consumer) or 0)
 if stored ~= 0 and stored ~= lease then return 0 end
 local pending = redis.pcall('XPENDING', stream, group, '-', '+', 1, consumer)
 if pending.err and not string.find(pending.err, 'NOGROUP', 1, true) then return pending end
-redis.call('DEL', record, claim)
+redis.call('DEL', record, claim)  -- needs no memory, and what follows a write passes without memory
 if pending.err or #pending == 0 then
   redis.call('ZREM', workers, consumer)
   redis.pcall('XGROUP', 'DELCONSUMER', stream, group, consumer)
   return 1
 end
-redis.call('ZREM', workers, '')  -- removes nothing and needs no memory: what follows a write passes without memory
 redis.call('ZADD', workers, 0, consumer)
 redis.pcall('PEXPIRE', workers, workers_kept_ms)  -- also if the list begins here
 return 0

@@ -1,5 +1,10 @@
--- Adds one job of a batch of add_with_options, unless another of its id is there. Returns the character of its answer.
-local function add_unless_taken(name, envelope, job_id, due_ms, only, window_ms)
+-- Adds the job of a batch of add_with_options whose words stand in ARGV from `i` on, unless another of its id is there.
+-- Returns the character of its answer.
+local function add_unless_taken(i)
+  local name, job_id, only, window_ms = ARGV[i], ARGV[i + 2], ARGV[i + 4], tonumber(ARGV[i + 5])
+  local envelope = with_expiry(ARGV[i + 1], tonumber(ARGV[i + 6]))
+  local due_ms, relative = 0, string.match(ARGV[i + 3], '^%+(%d+)$')
+  if relative then due_ms = now_ms + tonumber(relative) elseif ARGV[i + 3] ~= '' then due_ms = tonumber(ARGV[i + 3]) end
   local found, is_official
   if only ~= '' then found, is_official = find_unique(job_id, now_ms, kept_ms) end
   if found and (only == 'keep' or not is_waiting(found)) then return 'd' end
