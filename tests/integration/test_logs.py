@@ -58,7 +58,9 @@ async def test_a_line_about_many_dead_jobs_names_none_of_them(
     async with Queue(queue_name, redis_url=redis_url) as queue, worker:
         await queue.add_bulk([{"name": "mail"}] * 20)
         line = await eventually(
-            lambda: next((record for record in caplog.records if " more jobs or entries have died" in record.getMessage()), None)
+            lambda: next(
+                (record for record in caplog.records if " more jobs or entries have died" in record.getMessage()), None
+            )
         )
         await queue.dlq.purge()
     assert not hasattr(line, "job_id")

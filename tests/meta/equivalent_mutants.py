@@ -38,6 +38,10 @@ LATER = "the same command is refused where it is needed, and only the ends of ke
 _NO_MEMORY = "  -- needs no memory, and what follows a write passes without memory"
 _CANCEL_PEXPIRE = "pcall('PEXPIRE', notes, notes_kept_ms)" + _NO_MEMORY
 _DEL_RECORD = "redis.call('DEL', record, claim)" + _NO_MEMORY
+_DEL_OF_DELAYED = (
+    "if not names_entry(location) then pcall('DEL', unique, official) end  -- else they are of another job of this id"
+)
+_DEL_OF_ENTRY = "if location == where or location == 'w' .. where then pcall('DEL', unique, official) end"
 _EMPTY_XDEL = "if last then redis.pcall('XDEL', stream, '0-0') end"
 _DEL_INDEX = "if found and found.member and location ~= 'd' then redis.pcall('DEL', index_key(job_id)) end"
 _HOLDS_UP = (
@@ -266,6 +270,8 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
     ("lib/server_refusal_of_add", _MAY_XADD, "'*', 'd' -> 'd', '*'"): ASKS,
     ("lib/server_refusal_of_add", _MAY_XADD, "'d' -> ''"): ASKS,
     ("lib/server_refusal_of_add", _MAY_XADD, "'d', '' -> '', 'd'"): ASKS,
+    ("cancel", _DEL_OF_DELAYED, "unique, official -> official, unique"): SYMMETRIC,
+    ("cancel", _DEL_OF_ENTRY, "unique, official -> official, unique"): SYMMETRIC,
     ("cancel", _CANCEL_PEXPIRE, "pcall -> redis.call"): HAS_RIGHT,
     ("empty_stream", _EMPTY_XDEL, "last -> true"): "of a key of another type it is refused, and nothing depends on it",
     ("empty_stream", _EMPTY_XDEL, "pcall -> call"): HAS_RIGHT,

@@ -70,6 +70,33 @@ def test_no_two_classes_have_one_name() -> None:
     assert [name for name, count in names.items() if count > 1] == []
 
 
+def methods_by_class() -> dict[str, set[str]]:
+    """The methods and attributes of each class, with those of its bases."""
+    classes = {one.name: one for tree in trees().values() for one in ast.walk(tree) if isinstance(one, ast.ClassDef)}
+
+    def find(name: str) -> set[str]:
+        if name not in classes:
+            return set()
+        own = {getattr(one, "name", "") for one in classes[name].body}
+        own |= {one.attr for one in ast.walk(classes[name]) if isinstance(one, ast.Attribute) and is_own(one)}
+        return own.union(*(find(ast.unparse(base)) for base in classes[name].bases))
+
+    return {name: find(name) for name in classes}
+
+
+def test_a_class_whose_docstring_begins_with_a_method_has_it() -> None:
+    methods = methods_by_class()
+    found = [
+        f"{file} {one.name}: {first[1]}"
+        for file, tree in trees().items()
+        for one in ast.walk(tree)
+        if isinstance(one, ast.ClassDef) and (first := re.match(r"(\w+)\(", ast.get_docstring(one) or ""))
+        if first[1] not in methods[one.name]
+    ]
+    assert len(methods) > 300
+    assert found == []
+
+
 def private_imports(tree: ast.Module) -> Iterator[str]:
     """Each module of the package that is imported and has a name with an underscore, but for the version's."""
     for node in ast.walk(tree):

@@ -796,6 +796,15 @@ class TestLedger:
 
 
 class TestRoom:
+    def test_a_job_that_needs_room_is_refused_without_it(self, group: Group) -> None:
+        group.add_with_options(Wanted("", b"1", "1"))
+        assert group.add_with_options(Wanted("", b"2", "2"), room=1, needed=1) == "f"
+        assert group.envelopes == [b"1"]
+
+    def test_a_delayed_job_is_taken_although_the_stream_is_longer_than_its_bound(self, group: Group) -> None:
+        group.add_with_options(Wanted("", b"1", "1"), Wanted("", b"2", "2"))
+        assert group.add_with_options(Wanted("", b"3", "3", LATER), room=1) == "n"
+
     def test_no_job_is_refused_without_a_bound(self, group: Group) -> None:
         assert (
             group.add_with_options(*(Wanted("", b"x", str(number)) for number in range(100)), needed=100) == "n" * 100

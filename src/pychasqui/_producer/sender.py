@@ -16,8 +16,9 @@ from .._redis.replies import NEW, REPLACED
 from ..errors import AddUnknown, ChasquiError, NotReplicated
 from ..job import AddedJob, Job
 from ..metrics import Record
-from ..tracing import SentJobs, SpanOrigin, Tracing
+from ..tracing import SentJobs, SpanOrigin, Tracing, find_tracing
 from .adder import Adder
+from .config import QueueConfig
 from .encoder import EncodedJob, Encoder, JobBatch, make_added_jobs
 from .replicas import ReplicatedAdder
 
@@ -35,20 +36,18 @@ class Sender:
         broker: Broker,
         waiting: Broker,
         encoder: Encoder,
+        config: QueueConfig,
         *,
-        max_stream_len: int,
-        timeout_s: float,
         record: Callable[[Record], None] | None,
-        tracing: Tracing | None,
         origin: SpanOrigin,
         queue: object,
     ) -> None:
-        self._adder = Adder(broker, max_stream_len=max_stream_len, timeout_s=timeout_s, record=record)
-        self._replicated = ReplicatedAdder(waiting, max_stream_len=max_stream_len, timeout_s=timeout_s, record=record)
+        self._max_stream_len = config.max_stream_len or 0
+        max_len, timeout_s = self._max_stream_len, config.timeout_s
+        self._adder = Adder(broker, max_stream_len=max_len, timeout_s=timeout_s, record=record)
+        self._replicated = ReplicatedAdder(waiting, max_stream_len=max_len, timeout_s=timeout_s, record=record)
         self._encoder = encoder
-        self._max_stream_len = max_stream_len
-        self._timeout_s = timeout_s
-        self._tracing = tracing
+        self._tracing = find_tracing(config.tracing)
         self._origin = origin
         self._queue = queue
         self._loop = asyncio.get_running_loop()

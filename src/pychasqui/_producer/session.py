@@ -11,7 +11,7 @@ from .._core.cached_property import cached_property
 from .._redis.connector import Connector
 from .._redis.keys import Keys
 from ..metrics import Record
-from ..tracing import SpanOrigin, find_tracing
+from ..tracing import SpanOrigin
 from .config import QueueConfig
 from .encoder import Encoder
 from .sender import Sender
@@ -48,10 +48,8 @@ class QueueSession:
             self.broker,
             self._replicas_broker,
             encoder,
-            max_stream_len=config.max_stream_len or 0,
-            timeout_s=config.timeout_s,
+            config,
             record=record,
-            tracing=find_tracing(config.tracing),
             origin=SpanOrigin(config.name, connector.first_host_and_port),
             queue=queue,
         )

@@ -45,7 +45,7 @@ class DelayedCalls(LeaseCalls):
         return read_count(depth), 0
 
     async def subscribe_to_due_hints_while_connected(self, on_due_in_s: Callable[[float], None]) -> bool:
-        """Has `on_due` called with the seconds until the next job is due. False if this connection cannot subscribe."""
+        """Has `on_due_in_s` called with the seconds until the next job is due. False if it cannot subscribe."""
         return await self.subscribe_to_due_channel_while_connected(self._keys.due_channel, on_due_in_s)
 
     def publish_due(self, delay_ms: int) -> None:

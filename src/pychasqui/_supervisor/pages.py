@@ -41,7 +41,7 @@ async def fetch_page(socket_path: str, page: str) -> tuple[int, str]:
 
 
 class SupervisorPages:
-    """run() remembers what the processes count, so that what one has counted outlives it."""
+    """add_counts_of_ended_process() keeps what a process has counted, so that it outlives the process."""
 
     def __init__(
         self, children: Callable[[], Iterable[ChildProcess]], slots: Callable[[], Iterable[ChildProcess | None]]

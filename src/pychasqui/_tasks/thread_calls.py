@@ -23,7 +23,7 @@ CLOSED = "the threads for plain functions are closed"
 
 
 class ThreadCalls:
-    """await run(function) -> what it returns; close(). Belongs to one event loop."""
+    """run_to_end_once_begun() returns what a function returns; close_without_waiting(). Belongs to one event loop."""
 
     def __init__(self, count: int) -> None:
         self._inbox: deque[_ThreadCall] = deque()

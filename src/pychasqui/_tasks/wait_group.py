@@ -9,7 +9,7 @@ IS_SUPPORTED = hasattr(os, "eventfd")  # Linux
 
 
 class WaitGroup:
-    """join() -> wait(), once in each thread -> wake_all(), once -> leave() in each thread.
+    """join() -> wait(), once in each thread -> wake_all(), once -> leave_and_tell_if_reusable() in each.
 
     hot: a release of a lock wakes a thread while this one holds the GIL, for which the woken one has to wait at once;
     sixteen threads took three quarters of the time that one held the GIL for that. A write lets go of the GIL first.

@@ -1,13 +1,14 @@
 """Takes the first step of a job outside of its lane, in the lane's name.
 
 A job that comes alone does not wait for its lane to wake up: its first step is taken where it arrives, and the lane
-goes on from there.
+goes on from there. This uses what CPython documents for code that runs steps of tasks; `make pythons` runs the tests
+of it on each version from 3.11 to 3.14.
 """
 
 from __future__ import annotations
 
 import asyncio
-from asyncio.tasks import _enter_task, _leave_task  # documented for code that runs steps of tasks: Extending asyncio
+from asyncio.tasks import _enter_task, _leave_task  # documented in Extending asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
