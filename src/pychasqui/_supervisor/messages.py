@@ -48,7 +48,7 @@ class Started(msgspec.Struct, frozen=True, tag="started"):
 
 
 class Credentials(msgspec.Struct, frozen=True, tag="credentials"):
-    """What a worker's provider of credentials returns now. Sent again and again: passwords are rotated."""
+    """What a worker's provider of credentials returns now. Sent repeatedly: passwords are rotated."""
 
     redis_url: str
     username: str | None

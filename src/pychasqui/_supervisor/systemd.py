@@ -27,7 +27,7 @@ class Systemd:
             sender.sendto("\n".join(states).encode(), address)
 
     async def keep_notifying_watchdog(self) -> None:
-        """Notifies the watchdog again and again that the event loop runs; returns at once if there is none."""
+        """Notifies the watchdog repeatedly that the event loop runs; returns at once if there is none."""
         while self.watchdog_s is not None:
             self.notify("WATCHDOG=1")
             await asyncio.sleep(self.watchdog_s)

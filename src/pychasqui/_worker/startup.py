@@ -29,7 +29,7 @@ GIVE_UP_NAME_S = 1.0
 
 
 class Startup:
-    """run() waits for a Redis that is away, and raises for one that will never do."""
+    """run() retries while Redis is unreachable, and raises permanent errors."""
 
     def __init__(self, components: Components, config: WorkerConfig, connector: Connector) -> None:
         self._components = components
