@@ -191,7 +191,7 @@ def build_components(
     is_plain = not is_async(config.handler)
     run_handler = _wrap_to_take_delivery(as_async_handler(config.handler) if is_plain else config.handler, reporter)
     lanes = (ThreadLanes if is_plain else Lanes)(
-        _wrap_with_tracing_and_logs(config, connector, run_handler),
+        _wrap_with_tracing_and_logs(config, connector, stops, run_handler),
         shared,
         on_start=None if event_writer is None else event_writer.queue_active_event,
         on_done=acker.queue_ack,
@@ -306,14 +306,14 @@ def _make_event_writer(config: WorkerConfig, broker: Broker, shared: Shared) -> 
     )
 
 
-def _wrap_with_tracing_and_logs(config: WorkerConfig, connector: Connector, handler: RunHandler) -> RunHandler:
+def _wrap_with_tracing_and_logs(
+    config: WorkerConfig, connector: Connector, stops: JobStops, handler: RunHandler
+) -> RunHandler:
     """The handler with a trace around it and its job known to its logs, each only if it is wanted."""
     tracing = find_tracing(config.tracing)
     if tracing is not None:
-        me = (config.group, config.consumer_id)
-        handler = tracing.processing(
-            SpanOrigin(config.queue_name, connector.first_host_and_port, *me, config.max_attempts), handler
-        )
+        me = (config.group, config.consumer_id, config.max_attempts, stops.find_timeout_error)
+        handler = tracing.processing(SpanOrigin(config.queue_name, connector.first_host_and_port, *me), handler)
     return logs.bind_job_to_context(config.queue_name, handler)
 
 
