@@ -441,6 +441,17 @@ class TestServerTrouble:
             await queue.add("send", 3)
         assert [entry.data for entry in await stream.entries()] == [1, 3]
 
+    async def test_a_queue_is_paused_and_resumed_on_a_server_without_memory(
+        self, own_server: RedisServer, own: Any, queue_name: str
+    ) -> None:
+        async with Queue(queue_name, redis_url=own_server.url) as queue:
+            await own.config_set("maxmemory", 1)
+            await queue.pause()
+            assert await queue.is_paused()
+            await queue.resume()
+            assert not await queue.is_paused()
+            await own.config_set("maxmemory", 0)
+
     async def test_the_code_of_a_refusal_is_the_same_on_every_server(
         self, own_server: RedisServer, own: Any, queue_name: str
     ) -> None:

@@ -300,6 +300,11 @@ class Group:
         assert isinstance(event_words, int)
         return event_words
 
+    def pause(self) -> int:
+        reply = self.run(scripts.PAUSE, [KEYS.paused])
+        assert isinstance(reply, int)
+        return reply
+
     def purge_waiting(self, count: int = 100, newest: bytes = b"+", *, max_bytes: int = 2**30) -> int:
         keys = [KEYS.stream, KEYS.delayed, KEYS.events]
         removed = self.run(scripts.PURGE_WAITING, keys, count, KEYS.prefix, max_bytes, newest, EVENTS_MAX_LEN)

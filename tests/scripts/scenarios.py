@@ -336,6 +336,11 @@ def _purge_delayed(group: Group) -> Call:
     return lambda by: by.purge_delayed()
 
 
+def _pause_queue(group: Group) -> Call:
+    group.client.set(KEYS.paused, "1")
+    return lambda by: by.pause()
+
+
 def _purge_waiting(group: Group) -> Call:
     for job in JOBS:
         group.client.set(unique_key(job), group.client.xadd(KEYS.stream, {"d": envelope(job)}), px=HOUR_MS)
@@ -597,6 +602,7 @@ SCENARIOS = [
     ),
     Scenario("purge_delayed", _purge_delayed, best_effort=(*MARKERS, *INDEXES, KEYS.events)),
     Scenario("purge_waiting", _purge_waiting, best_effort=(*MARKERS, KEYS.events)),
+    Scenario("pause", _pause_queue),
     Scenario("empty_stream", _empty_stream),
     Scenario("release_leader_lease", _yield),
     Scenario("claim_name", _claim_name_when_free),

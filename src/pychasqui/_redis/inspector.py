@@ -221,7 +221,7 @@ class InspectorBroker:
     # Pausing and purging --------------------------------------------------------------------------------------------
 
     async def pause(self) -> None:
-        await self._call("SET", self._keys.paused, "1")
+        await self._broker.run_script(scripts.PAUSE, (self._keys.paused,), ())
         await self._publish_pause_state("pause")
 
     async def resume(self) -> None:
