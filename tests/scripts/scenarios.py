@@ -337,7 +337,6 @@ def _purge_delayed(group: Group) -> Call:
 
 
 def _pause_queue(group: Group) -> Call:
-    group.client.set(KEYS.paused, "1")
     return lambda by: by.pause()
 
 
