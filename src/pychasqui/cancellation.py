@@ -1,9 +1,9 @@
 """Cancels jobs by their ids, wherever they are.
 
 A script decides: it removes a job that has not reached a worker, and else leaves a note by which its worker stops it. A
-job with an id of the user's is found by its uniqueness key. Another one is looked for among the first entries of the
-stream and, in a long one, where it should be by the time in its id. If it is not there, as after a retry, the note is
-about its id.
+job with an id of the user's is found by its uniqueness key, unless its window is over. Another one is looked for among
+the first entries of the stream and, in a long one, where it should be by the time in its id; if its id has no time,
+among more of the first entries. If it is not there, as after a retry, the note is about its id.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ __all__ = ["Cancellation", "JobCanceller"]
 
 Cancellation = Literal["removed", "stopping", "unknown"]
 MAX_SEARCHED = 500  # entries at the beginning of the stream: what workers have is there
+MAX_SEARCHED_WITHOUT_TIME = 20_000  # if the id does not say where the job should be
 SEARCHES = 3
 
 
@@ -46,9 +47,7 @@ class JobCanceller:
             if answer.word != "unknown":
                 break
             entry_id, is_all_seen = await self._find_entry_id(job_id, id_time_ms)
-            answer = await self._send_cancel(
-                job_id, entry_id, may_be_in_unread_entry=id_time_ms is not None and not is_all_seen
-            )
+            answer = await self._send_cancel(job_id, entry_id, may_be_in_unread_entry=not is_all_seen)
             if not entry_id and is_all_seen:  # else it has moved since it was found
                 break
         return answer
@@ -57,11 +56,12 @@ class JobCanceller:
         """Returns the id of the job's entry, "" if it was not found, and whether it would have been."""
         finder = self._session().job_finder
         entry, seen = None, 0
-        async for page in finder.read_entry_pages("-", MAX_SEARCHED):
+        max_searched = MAX_SEARCHED_WITHOUT_TIME if id_time_ms is None else MAX_SEARCHED
+        async for page in finder.read_entry_pages("-", max_searched):
             seen += len(page)
             if (entry := find_entry(page, job_id)) is not None:
                 break
-        is_all_seen = entry is not None or seen < MAX_SEARCHED
+        is_all_seen = entry is not None or seen < max_searched
         if entry is None and id_time_ms is not None and not is_all_seen:
             entry = await finder.find_entry_added_around(lambda page: find_entry(page, job_id), id_time_ms)
         return "" if entry is None else entry[0].decode(), is_all_seen

@@ -236,7 +236,7 @@ def examine_queue_health(subject: str, health: QueueHealth) -> Iterator[Finding]
     if not health.wrong_types:
         yield Finding(subject, "keys", "ok", "all keys have their types")
     if health.entries and GROUP not in health.groups:
-        text = f"{health.entries:,} jobs are there, and the consumer group {GROUP} is not"
+        text = f"{_number_with_verb(health.entries, 'job', 'is', 'are')} there, and the consumer group {GROUP} is not"
         yield Finding(subject, "group", "warning", text, "start a worker: it makes the group")
     others = [printable(name, 60) for name in health.groups if name != GROUP]
     if others:
@@ -248,13 +248,18 @@ def examine_queue_health(subject: str, health: QueueHealth) -> Iterator[Finding]
     if health.is_paused:
         yield Finding(subject, "pause", "warning", "the queue is paused", f"chasqui resume {subject.partition(' ')[2]}")
     if health.dead_dropped:
-        text = f"{health.dead_dropped:,} dead letters were dropped because there was no room for them"
+        dropped = _number_with_verb(health.dead_dropped, "dead letter", "was", "were")
+        text = f"{dropped} dropped because there was no room"
         yield Finding(
             subject, "dead letters", "warning", text, "raise the worker's dlq_max_stream_len, and look at them in time"
         )
     if health.dead:
-        text = f"there are {health.dead:,} dead letters"
+        text = f"{_number_with_verb(health.dead, 'dead letter', 'is', 'are')} there"
         yield Finding(subject, "dead letters", "note", text, f"chasqui dlq groups {subject.partition(' ')[2]}")
+
+
+def _number_with_verb(count: int, noun: str, verb_of_one: str, verb: str) -> str:
+    return f"1 {noun} {verb_of_one}" if count == 1 else f"{count:,} {noun}s {verb}"
 
 
 def _examine_consumers(subject: str, health: QueueHealth) -> Iterator[Finding]:
@@ -264,10 +269,11 @@ def _examine_consumers(subject: str, health: QueueHealth) -> Iterator[Finding]:
     gone = [one for one in unknown if not one.pending and one.idle_ms >= GONE_MS and one.name not in health.left]
     alive = len(health.leased) + len(official)
     if not alive and health.entries:
-        text = f"{health.entries:,} jobs are there, and no worker lives"
+        text = f"{_number_with_verb(health.entries, 'job', 'is', 'are')} there, and no worker lives"
         yield Finding(subject, "workers", "warning", text, "start a worker: chasqui worker MODULE:ATTRIBUTE")
     else:
-        yield Finding(subject, "workers", "ok", f"{len(health.leased):,} workers live, {len(official):,} official ones")
+        living = _number_with_verb(len(health.leased), "worker", "lives", "live")
+        yield Finding(subject, "workers", "ok", f"{living}, {len(official):,} official ones")
     if stuck:
         held = sum(one.pending for one in stuck)
         text = f"{len(stuck)} unknown consumers hold {held:,} jobs: {_join_first_consumer_names(stuck)}"

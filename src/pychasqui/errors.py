@@ -7,7 +7,7 @@
     │   └── UnsupportedData                data that MessagePack cannot hold; names the path inside it
     ├── DecodeError (ValueError)           bytes that do not have the expected format
     ├── QueueFull                          max_stream_len is reached; nothing of the call was added
-    ├── NotReplicated                      the jobs are on the master, but not on as many replicas as were asked for
+    ├── NotReplicated                      `job_ids` are on the master, but not on as many replicas as were asked for
     ├── ConsumerInUse                      a worker starts with the consumer_id of another living worker
     ├── JobCancelled                       wait_for_result: the job was cancelled
     ├── JobTimeout (TimeoutError)          why a run failed: it took longer than its timeout
@@ -95,10 +95,14 @@ class QueueFull(ChasquiError):
 
 
 class NotReplicated(ChasquiError):
-    """The jobs are on the master and will run, but fewer replicas than asked for have confirmed them in time.
+    """The jobs `job_ids` are on the master and will run, but fewer replicas than asked for have confirmed them in time.
 
-    A bulk of which only a part was sent raises AddUnknown instead.
+    They are all jobs of the call. A bulk of which only a part was sent raises AddUnknown instead.
     """
+
+    def __init__(self, message: str, job_ids: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.job_ids = list(job_ids)
 
 
 class ConsumerInUse(ChasquiError):

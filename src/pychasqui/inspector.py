@@ -14,7 +14,7 @@ from ._redis.job_finder import find_entry_in_pages
 from ._redis.replies import Entry
 from ._wire.dead_letter import read_dead_letter
 from ._wire.entry import read_envelope_and_name
-from ._wire.envelope import decode_envelope
+from ._wire.envelope import PUT_BACKS, decode_envelope, read_snoozes
 from ._wire.lenient import read_entry_id, read_time_ms_or_zero
 from ._wire.member import split_member
 from ._wire.msgpack import decode_data
@@ -48,7 +48,8 @@ class JobView:
     idle_ms: int | None = None  # active: time since it was delivered or its hold was renewed
     deliveries: int = 0  # active: how often it was delivered
     reason: str | None = None  # dead: why it was buried
-    error: str | None = None  # dead: what its handler raised; any state: why it cannot be decoded
+    # Dead: what its handler raised. Delayed: that no worker has known its name. Any state: why it cannot be decoded.
+    error: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,13 +263,22 @@ def make_delayed_view(member: bytes, due: float) -> JobView:
     return _make_envelope_view("delayed", envelope, name, due_ms=read_time_ms_or_zero(due))
 
 
+def _describe_put_backs(extras: bytes) -> str | None:
+    """What a worker has logged about a job whose name it does not know; None if none has."""
+    if not (put_backs := read_snoozes(extras, PUT_BACKS)):
+        return None
+    times = "once" if put_backs == 1 else f"{put_backs} times"
+    return f"put back {times}: the workers that got it have no task of this name"
+
+
 def _make_envelope_view(state: str, raw: bytes, name: str, **more: Any) -> JobView:
     try:
         envelope = decode_envelope(raw)
     except DecodeError as error:
         return JobView(state, None, name, error=str(error), **more)
     try:
-        data, problem = decode_data(envelope.payload), None
+        data = decode_data(envelope.payload)
+        problem = _describe_put_backs(envelope.extras) if state == "delayed" else None
     except DecodeError as error:
         data, problem = None, str(error)
     return JobView(state, envelope.id, name, data, envelope.attempt, envelope.created_at_ms, error=problem, **more)

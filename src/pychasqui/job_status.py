@@ -56,7 +56,7 @@ class JobStatus:
     has_result: bool = False  # done: whether `result` is stored
     progress: int | None = None  # in per cent, as its handler has reported it
     entry_id: str | None = None  # in the stream of jobs, or of dead letters
-    note: str = ""  # what is not known, and why
+    note: str = ""  # what is not known, and why; of a delayed job, that no worker has known its name
 
 
 class JobStatusFinder:
@@ -229,6 +229,7 @@ def _make_delayed_or_retrying_status(view: JobView, events: list[QueueEvent], pr
     is_retry = view.attempt > 0
     failed = _find_last_event(events, "failed") if is_retry else None
     note = "" if failed or not is_retry else "its last error is not among the events that were read"
+    note = view.error or note  # it cannot be decoded, or no worker has known its name
     return JobStatus(
         view.id or "",
         "retrying" if is_retry else "delayed",

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, Unpack
+from weakref import proxy
 
 from ._core import checks
 from ._core.cached_property import cached_property
@@ -18,7 +19,7 @@ from ._producer.config import QueueConfig
 from ._producer.encoder import Encoder
 from ._producer.official_names import OfficialNames
 from ._producer.pause_and_purge import PauseAndPurge
-from ._producer.session import QueueSession
+from ._producer.session import QueueSession, close_if_loop_is_open
 from ._redis.connector import Connector
 from ._redis.keys import Keys
 from .errors import Closed, InvalidArgument, RedisTrouble, WrongLoop
@@ -231,16 +232,17 @@ class Queue(OfficialNames, CancelAndReschedule, PauseAndPurge):
         if self._results is None:
             from ._redis.events import EventsBroker
             from .events import QueueEvents
+            from .inspector import Inspector
             from .results import ReplayedJobs, Results
 
             self._replayed = self._replayed or ReplayedJobs()
-            keys = Keys(self.name)
+            keys, queue = Keys(self.name), proxy(self)  # tasks of the Results must not keep a queue that is dropped
             events = EventsBroker(self._connector.make_broker(keys, timeout_s=EVENTS_TIMEOUT_S), keys)
             self._results = Results(
-                lambda: self._get_or_open_loop_session().results,
-                lambda: self._get_or_open_loop_session().events,
+                lambda: queue._get_or_open_loop_session().results,
+                lambda: queue._get_or_open_loop_session().events,
                 QueueEvents.from_broker(events, self.name),
-                self._inspector,
+                Inspector(lambda: queue._get_or_open_loop_session().inspector),
                 self._replayed,
             )
         return await self._results.wait(checks.check_job_id(job_id), timeout_s)
@@ -335,6 +337,12 @@ class Queue(OfficialNames, CancelAndReschedule, PauseAndPurge):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
+
+    def __del__(self) -> None:
+        """It was collected as garbage: the tasks that wait for results end, and their connection."""
+        results = getattr(self, "_results", None)  # none if the constructor has raised
+        if results is not None and self._session is not None and not self._is_closed:
+            close_if_loop_is_open(self._session.loop, results.close)
 
     def __repr__(self) -> str:
         return f"Queue({self.name!r}, redis_url='{self._connector}')"

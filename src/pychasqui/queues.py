@@ -25,18 +25,18 @@ MAX_EVENTS, MIN_EVENTS = 1000, 100  # of one queue
 
 @dataclass(frozen=True, slots=True)
 class QueueOverview:
-    """How a queue is."""
+    """How a queue is. One that cannot be read has an `error`, and None in all other fields: it need not be empty."""
 
     name: str
-    waiting: int = 0
-    running: int = 0
-    delayed: int = 0
-    dead: int = 0
-    repeatables: int = 0
+    waiting: int | None = None
+    running: int | None = None
+    delayed: int | None = None
+    dead: int | None = None
+    repeatables: int | None = None
     rate: float | None = None  # jobs done a second, during the last minute or what the newest events cover
     oldest_age_ms: int | None = None  # for how long the oldest job that is not done has been in the stream
-    workers: int = 0  # consumers that live, official ones included
-    is_paused: bool = False
+    workers: int | None = None  # consumers that live, official ones included
+    is_paused: bool | None = None
     error: str | None = None  # why it cannot be read
 
 
@@ -75,7 +75,7 @@ class Queues(ServerSession):
         return await self._broker.find_names(within_s)
 
     async def overview(self, names: Sequence[str]) -> list[QueueOverview]:
-        """Returns how each of the queues is. One that cannot be read has an `error`."""
+        """Returns how each of the queues is. One that cannot be read has an `error`, and None for each count."""
         now_ms = await self._broker.read_server_time_ms()
         events = max(MIN_EVENTS, min(MAX_EVENTS, EVENTS_READ // max(1, len(names))))
         return await asyncio.gather(*(self._read_overview(check_queue_name(name), now_ms, events) for name in names))

@@ -25,13 +25,15 @@ RunHandler = Callable[[Delivery], Awaitable[Any]]
 
 @dataclass(frozen=True)
 class SpanOrigin:
-    """The queue and server of a span. A worker's spans also have the last three fields."""
+    """The queue and server of a span. A worker's spans also have the last four fields."""
 
     queue_name: str
     server: tuple[str, int | None] | None  # host and port, or a socket's path; None for an embedded server
     group: str = ""
     consumer_id: str = ""
     max_attempts: int = 0
+    # Takes the entry id of a run and what it raised; returns the error if its time was over, else None.
+    find_timeout_error: Callable[[bytes, BaseException], BaseException | None] | None = None
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from pychasqui import Job, Queue, UnrecoverableError, Worker
 from pychasqui.cli.exits import ExitCode
 from tests.cli.conftest import Chasqui, Finished
 from tests.cli.terminals import TerminalRun, on_terminal, plain
+from tests.support.proxy import Proxy
 from tests.support.waiting import eventually
 
 
@@ -388,6 +389,20 @@ class TestFiles:
         assert len((tmp_path / "letters.ndjson").read_text().splitlines()) == 3
         dry = chasqui("dlq", "import", "other", "letters.ndjson", "--dry-run", CHASQUI_REDIS_URL=redis_url)
         assert dry.stdout == "would have imported 3 dead letters, 0 were there already\n"
+
+    @pytest.mark.parametrize("number", (signal.SIGTERM, signal.SIGHUP))
+    async def test_an_export_that_is_ended_leaves_no_file(
+        self, letters: Queue, start: Chasqui, proxy: Proxy, tmp_path: Path, number: signal.Signals
+    ) -> None:
+        (tmp_path / "letters.ndjson").write_text("of yesterday\n")
+        proxy.delay(1000)
+        process = start("dlq", "export", letters.name, "-o", "letters.ndjson", CHASQUI_REDIS_URL=proxy.url)
+        await eventually(lambda: len(list(tmp_path.iterdir())) == 2, timeout=30)
+        process.send_signal(number)
+        await asyncio.to_thread(process.communicate, timeout=20)
+        assert process.returncode == -number
+        assert [path.name for path in tmp_path.iterdir()] == ["letters.ndjson"]
+        assert (tmp_path / "letters.ndjson").read_text() == "of yesterday\n"
 
     @pytest.mark.parametrize(
         "line",

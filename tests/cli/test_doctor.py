@@ -116,7 +116,7 @@ async def test_a_living_worker_is_counted(queue: Queue, chasqui: Finished, redis
         _, found = await asyncio.to_thread(examined, chasqui, redis_url, queue.name)
         await worker.close()
         await running
-    assert found[f"queue {queue.name}", "workers"]["text"] == "1 workers live, 0 official ones"
+    assert found[f"queue {queue.name}", "workers"]["text"] == "1 worker lives, 0 official ones"
 
 
 async def test_the_findings_on_a_terminal_fit_80_columns(queue: Queue, tmp_path: Path, redis_url: str) -> None:
@@ -151,6 +151,27 @@ def test_a_clock_that_differs_is_a_warning(clock: ClockReading, level: str) -> N
 def test_a_full_memory_is_found(used: int, bound: int, level: str) -> None:
     info = {"used_memory": str(used), "maxmemory": str(bound), "total_system_memory": "1000"}
     assert [one.level for one in examine_memory(info)] == [level]
+
+
+def test_one_job_and_one_dead_letter_are_no_jobs_and_letters() -> None:
+    health = QueueHealth(
+        wrong_types={},
+        groups=[],
+        entries=1,
+        dead=1,
+        dead_dropped=1,
+        is_paused=False,
+        consumers=[],
+        leased=set(),
+        left=set(),
+    )
+    texts = [one.text for one in examine_queue_health("queue q", health) if one.level != "ok"]
+    assert texts == [
+        "1 job is there, and the consumer group default is not",
+        "1 job is there, and no worker lives",
+        "1 dead letter was dropped because there was no room",
+        "1 dead letter is there",
+    ]
 
 
 def test_the_consumers_of_dead_programs_are_found() -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import asdict
 
 import pytest
 
-from pychasqui import Queue
+from pychasqui import Queue, Queues
 from pychasqui.cli.exits import ExitCode
 from tests.cli.conftest import Finished
 from tests.support.server import RedisServer
@@ -45,3 +46,12 @@ def test_a_queue_that_was_named_and_cannot_be_read_fails_the_command(
     ended = chasqui(*arguments, CHASQUI_REDIS_URL=url)
     assert ended.returncode == ExitCode.REDIS
     assert ended.stderr.startswith("Error: WRONGTYPE ")
+
+
+async def test_the_overview_of_a_queue_that_cannot_be_read_shows_no_empty_queue(url: str) -> None:
+    async with Queue("mail", redis_url=url) as queue, Queues(url) as queues:
+        await queue.add("welcome")
+        broken, mail = await queues.overview(["broken", "mail"])
+    assert "WRONGTYPE" in (broken.error or "")
+    assert {value for field, value in asdict(broken).items() if field not in ("name", "error")} == {None}
+    assert (mail.waiting, mail.running, mail.workers, mail.is_paused, mail.error) == (1, 0, 0, False, None)

@@ -227,6 +227,18 @@ class TestAdd:
         assert [entry.data for entry in await stream.entries()] == [number for number in range(100) if number % 10]
         await stream.clear()
 
+    async def test_data_whose_own_code_raises_in_a_bulk_is_not_shown(self, queue: Queue) -> None:
+        class Hostile(dict[str, Any]):
+            def items(self) -> Any:
+                raise TypeError("own code")
+
+        with pytest.raises(InvalidType, match="job 1 of the bulk: TypeError") as refused:
+            await queue.add_bulk([{"name": "send"}, {"name": "send", "data": {"card": "4711", "rest": Hostile(a=1)}}])
+        assert "4711" not in str(refused.value)
+        with pytest.raises(InvalidType, match="job 0 of the bulk must be a mapping with a name") as refused:
+            await queue.add_bulk([{"data": {"card": "4711"}}])
+        assert "4711" not in str(refused.value)
+
     async def test_an_error_shows_no_more_than_a_glimpse_of_the_data(self, queue: Queue) -> None:
         with pytest.raises(ChasquiError) as refused:
             await queue.add_bulk([{"nmae": "send", "data": "secret" * 10_000}])

@@ -362,3 +362,54 @@ async def _cancel(queue: Queue, job: Job) -> str:
 async def cancelled_ids(witness: Any, queue: Queue) -> set[str]:
     events = await witness.xrange(f"{{chasqui:{queue.name}}}:events")
     return {fields[b"id"].decode() for _, fields in events if fields[b"e"] == b"cancelled"}
+
+
+async def test_a_job_whose_window_is_over_is_found_behind_many_others(
+    queue: Queue, witness: Any, stream: Stream
+) -> None:
+    await queue.add_bulk({"name": "other"} for _ in range(600))
+    await queue.add("report", job_id="order-17", unique_for=1)
+    await eventually(lambda: _is_gone(witness, f"{{chasqui:{queue.name}}}:unique:order-17"))
+    await queue.add_bulk({"name": "other"} for _ in range(10))
+    assert await queue.cancel("order-17") == "removed"
+    assert await queue.cancel("order-17") == "unknown"
+    assert await stream.length() == 610
+
+
+async def test_a_job_whose_window_is_over_is_not_started_also_if_it_is_not_found(
+    queue: Queue, make_worker: Callable[..., Worker], witness: Any, stream: Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pychasqui.cancellation.MAX_SEARCHED_WITHOUT_TIME", 20)
+    ran: list[str] = []
+
+    async def handle(job: Job) -> None:
+        ran.append(job.name)
+
+    await queue.add_bulk({"name": "other"} for _ in range(30))
+    await queue.add("report", job_id="order-17", unique_for=1)
+    await eventually(lambda: _is_gone(witness, f"{{chasqui:{queue.name}}}:unique:order-17"))
+    assert await queue.cancel("order-17") == "stopping"
+    async with make_worker(handle):
+        await eventually(stream.is_settled)
+    assert ran == ["other"] * 30
+
+
+@pytest.mark.parametrize("delay", (None, LATER), ids=("waiting", "delayed"))
+async def test_a_wait_for_a_job_that_is_purged_ends(
+    queue: Queue, make_worker: Callable[..., Worker], delay: timedelta | None
+) -> None:
+    async def handle(job: Job) -> None:
+        pass
+
+    async with make_worker(handle, store_results=True):
+        await (await queue.add("first")).wait_for_result()  # from now on the queue has events
+    jobs = [await queue.add("report", delay=delay) for _ in range(3)]
+    waits = [asyncio.ensure_future(job.wait_for_result(timeout=20)) for job in jobs]
+    await asyncio.sleep(0.05)
+    assert await queue.drain(delayed=True) == 3
+    ends = await asyncio.wait_for(asyncio.gather(*waits, return_exceptions=True), 10)
+    assert [type(end) for end in ends] == [JobCancelled] * 3
+
+
+async def _is_gone(witness: Any, key: str) -> bool:
+    return not await witness.exists(key)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import pickle
 import time
 from collections.abc import AsyncIterator, Iterator
 from time import monotonic
@@ -392,8 +393,11 @@ class TestBounds:
         async with Queue(queue_name, redis_url=redis_url, timeout_s=0.1) as queue:
             with pytest.raises(AddUnknown, match="lack replicas") as unknown:
                 await queue.add_bulk(({"name": "send"} for _ in range(5000)), wait_replicas=1)
-            with pytest.raises(NotReplicated):
+            with pytest.raises(NotReplicated) as lacking:
                 await queue.add_bulk(({"name": "send"} for _ in range(1001)), wait_replicas=1)
+            assert len(set(lacking.value.job_ids)) == 1001
+            copied = pickle.loads(pickle.dumps(lacking.value))
+            assert (str(copied), copied.job_ids) == (str(lacking.value), lacking.value.job_ids)
         assert len(unknown.value.job_ids) == 5000
         assert await stream.length() < 6000
 
@@ -437,6 +441,17 @@ class TestServerTrouble:
             await queue.add("send", 3)
         assert [entry.data for entry in await stream.entries()] == [1, 3]
 
+    async def test_a_queue_is_paused_and_resumed_on_a_server_without_memory(
+        self, own_server: RedisServer, own: Any, queue_name: str
+    ) -> None:
+        async with Queue(queue_name, redis_url=own_server.url) as queue:
+            await own.config_set("maxmemory", 1)
+            await queue.pause()
+            assert await queue.is_paused()
+            await queue.resume()
+            assert not await queue.is_paused()
+            await own.config_set("maxmemory", 0)
+
     async def test_the_code_of_a_refusal_is_the_same_on_every_server(
         self, own_server: RedisServer, own: Any, queue_name: str
     ) -> None:
@@ -471,8 +486,9 @@ class TestServerTrouble:
                     await queue.add("send", 1, wait_replicas=1)
                 second.pause()
                 try:
-                    with pytest.raises(NotReplicated, match="only 0 of 1 replicas"):
-                        await queue.add("send", 2, wait_replicas=1)
+                    with pytest.raises(NotReplicated, match="only 0 of 1 replicas") as lacking:
+                        await queue.add("send", 2, wait_replicas=1, job_id="second")
+                    assert lacking.value.job_ids == ["second"]
                 finally:
                     second.resume()
                 await eventually(lambda: second.execute("XLEN", Keys(queue_name).stream) == 4)

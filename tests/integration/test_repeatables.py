@@ -17,6 +17,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
+from contextlib import ExitStack
 from datetime import timedelta
 from hashlib import sha1
 from itertools import pairwise
@@ -34,6 +35,7 @@ from pychasqui._wire.repeatable import encode_spec
 from tests.support.proxy import Proxy
 from tests.support.streams import Stream
 from tests.support.waiting import eventually
+from tests.support.zones import without_zone_database
 
 every, cron = RepeatPattern.every, RepeatPattern.cron
 HOUR_MS = 3_600_000
@@ -622,6 +624,24 @@ DECODED = encode_spec(GOOD)
 
 
 class TestPoison:
+    async def test_a_schedule_with_a_zone_waits_for_a_zone_database(
+        self, queue: Queue, make_worker: Callable[..., Worker], repeats: Repeats, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """The only worker has none; then tzdata is installed."""
+        fired = Fired()
+        job = await queue.upsert_repeatable_job("report", repeat=cron("0 9 * * *", "Europe/Berlin"))
+        due_ms = await repeats.backdate(job.id, 1000)
+        with ExitStack() as on_this_machine:
+            on_this_machine.enter_context(without_zone_database())
+            async with make_worker(fired):
+                await eventually(lambda: "install tzdata" in caplog.text)
+                await queue.upsert_repeatable_job("tick", repeat=every(10), limit=3)
+                await eventually(lambda: fired.count("tick") == 3)
+                assert (fired.count("report"), await repeats.scores()) == (0, {job.id: due_ms})
+                on_this_machine.close()
+                await eventually(lambda: fired.windows("report") == [due_ms])
+        assert (await queue.counts()).dead == 0
+
     @pytest.mark.parametrize(
         ("spec", "fields"),
         (

@@ -17,7 +17,7 @@ from pychasqui._redis.connector import Connector
 from pychasqui._redis.keys import Keys
 from tests.support.gate import Gate
 from tests.support.proxy import Proxy
-from tests.support.server import has_xackdel
+from tests.support.server import RedisServer, has_xackdel
 from tests.support.streams import Stream
 from tests.support.waiting import eventually
 
@@ -268,6 +268,32 @@ class TestRefusals:
             await asyncio.sleep(1)  # long enough for what must not happen: a second run
             assert sorted(gate.finished) == list(range(20))
             assert await witness.zcard(keys.delayed) == 2
+
+
+@pytest.mark.parametrize("stores_results", (False, True))
+async def test_an_ack_that_is_refused_and_sent_again_writes_the_event_of_its_job_once(
+    queue_name: str, witness: Any, caplog: pytest.LogCaptureFixture, stores_results: bool
+) -> None:
+    async def handle(job: Job) -> None:
+        pass
+
+    with RedisServer() as server:
+        acks = ("xack", "xackdel") if await has_xackdel(witness) else ("xack",)
+        keys = Keys(queue_name)
+        async with (
+            Queue(queue_name, redis_url=server.url) as queue,
+            Worker(queue_name, handle, redis_url=server.url, store_results=stores_results),
+        ):
+            server.execute("ACL", "SETUSER", "default", *(f"-{command}" for command in acks))
+            await queue.add("report")
+            await eventually(lambda: "cannot ack jobs" in caplog.text)
+            await asyncio.sleep(1)  # it is sent again, some times
+            server.execute("ACL", "SETUSER", "default", *(f"+{command}" for command in acks))
+            await queue.add("report")
+            await eventually(lambda: server.execute("XLEN", keys.stream) == 0)
+        with server.client() as client:
+            events = [fields for _, fields in client.xrange(keys.events) if fields[b"e"] == b"completed"]
+    assert len(events) == 2
 
 
 async def test_a_job_that_was_delivered_more_than_four_billion_times_can_be_replayed(

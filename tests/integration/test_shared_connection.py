@@ -131,6 +131,18 @@ async def test_queues_that_are_all_collected_without_a_close_leave_no_connection
     await eventually(lambda: connections(server) == [])
 
 
+async def test_a_queue_that_is_collected_after_a_wait_for_a_result_leaves_no_connection(
+    server: RedisServer, redis_url: str
+) -> None:
+    queue = Queue(f"q-{uuid4().hex[:12]}", redis_url=redis_url)
+    with pytest.raises(TimeoutError):
+        await queue.wait_for_result("none", timeout=0.1)
+    assert len(connections(server)) > 1
+    del queue
+    gc.collect()
+    await eventually(lambda: connections(server) == [])
+
+
 async def test_bulks_of_large_jobs_of_several_queues_are_added_once(redis_url: str) -> None:
     """WATCH is one of the connection: the queues take turns with transactions."""
     async with opened(3, redis_url) as queues:

@@ -465,6 +465,24 @@ class TestWhatDoesNotFit:
         async with newer, newer.worker():
             assert await new.handle(job.id).result() == 0
 
+    async def test_a_job_of_an_unknown_name_says_why_it_is_delayed(self, app: App, queue_name: str) -> None:
+        @app.task(queue=queue_name)
+        async def old() -> None: ...
+
+        queue = app.queue(queue_name)
+
+        async def is_put_back() -> bool:
+            return (await queue.status(job.id)).state == "delayed"
+
+        async with app.worker():
+            job = await queue.add("new")
+            await eventually(is_put_back)
+            status, view = await queue.status(job.id), await queue.get_job(job.id)
+        assert status.note == "put back once: the workers that got it have no task of this name"
+        assert view is not None
+        assert view.error == status.note
+        await queue.drain(delayed=True)
+
     async def test_a_job_of_an_unknown_name_has_all_snoozes_of_its_task_left(
         self, app: App, redis_url: str, queue_name: str, witness: Any, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import time
 from collections.abc import AsyncIterator, Callable
 from datetime import timedelta
 from typing import Any
@@ -492,3 +493,23 @@ class TestTracingChoice:
         origin, jobs = tracing.SpanOrigin("mails", None), tracing.SentJobs(["1"], [b"mail"])
         with pytest.raises(kind), OpenTelemetry(spans.provider).sending(origin, jobs):
             add()
+
+
+@pytest.mark.parametrize("is_plain", (False, True))
+async def test_the_span_of_a_run_that_has_timed_out_has_its_timeout_as_its_error(
+    queue: Queue, make_worker: Callable[..., Worker], spans: Spans, is_plain: bool
+) -> None:
+    async def sleep_long(job: Job) -> None:
+        await asyncio.sleep(60)
+
+    def wait_until_cancelled(job: Job) -> None:
+        while not job.is_cancelled:
+            time.sleep(0.005)
+        raise LookupError("interrupted")
+
+    async with make_worker(wait_until_cancelled if is_plain else sleep_long, max_attempts=1):
+        await queue.add("mail", timeout=timedelta(milliseconds=50))
+        (run,) = await spans.processed(1)
+    assert await queue.purge("dead") == 1
+    assert attributes_of(run)["error.type"] == "JobTimeout"
+    assert (run.status.description or "").startswith("JobTimeout: the run took longer than its timeout")

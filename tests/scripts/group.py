@@ -300,13 +300,20 @@ class Group:
         assert isinstance(event_words, int)
         return event_words
 
+    def pause(self) -> int:
+        reply = self.run(scripts.PAUSE, [KEYS.paused])
+        assert isinstance(reply, int)
+        return reply
+
     def purge_waiting(self, count: int = 100, newest: bytes = b"+", *, max_bytes: int = 2**30) -> int:
-        removed = self.run(scripts.PURGE_WAITING, [KEYS.stream, KEYS.delayed], count, KEYS.prefix, max_bytes, newest)
+        keys = [KEYS.stream, KEYS.delayed, KEYS.events]
+        removed = self.run(scripts.PURGE_WAITING, keys, count, KEYS.prefix, max_bytes, newest, EVENTS_MAX_LEN)
         assert isinstance(removed, int)
         return removed
 
     def purge_delayed(self, count: int = 100, *, max_bytes: int = 2**30) -> int:
-        removed = self.run(scripts.PURGE_DELAYED, [KEYS.delayed, KEYS.stream], count, KEYS.prefix, max_bytes)
+        keys = [KEYS.delayed, KEYS.stream, KEYS.events]
+        removed = self.run(scripts.PURGE_DELAYED, keys, count, KEYS.prefix, max_bytes, EVENTS_MAX_LEN)
         assert isinstance(removed, int)
         return removed
 

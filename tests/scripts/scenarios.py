@@ -332,7 +332,12 @@ def _purge_delayed_beside_others(group: Group) -> Call:
 
 def _purge_delayed(group: Group) -> Call:
     delay(group, HOUR_MS)
+    group.client.xadd(KEYS.events, {"e": "other"})
     return lambda by: by.purge_delayed()
+
+
+def _pause_queue(group: Group) -> Call:
+    return lambda by: by.pause()
 
 
 def _purge_waiting(group: Group) -> Call:
@@ -340,6 +345,7 @@ def _purge_waiting(group: Group) -> Call:
         group.client.set(unique_key(job), group.client.xadd(KEYS.stream, {"d": envelope(job)}), px=HOUR_MS)
     group.client.set(unique_key("alpha"), b"w" + group.stream[0], px=HOUR_MS)
     move_officially(group, "beta")
+    group.client.xadd(KEYS.events, {"e": "other"})
     return lambda by: by.purge_waiting()
 
 
@@ -593,8 +599,9 @@ SCENARIOS = [
         best_effort=(*MARKERS, *INDEXES),
         stands_on=(KEYS.stream,),
     ),
-    Scenario("purge_delayed", _purge_delayed, best_effort=(*MARKERS, *INDEXES)),
-    Scenario("purge_waiting", _purge_waiting, best_effort=MARKERS),
+    Scenario("purge_delayed", _purge_delayed, best_effort=(*MARKERS, *INDEXES, KEYS.events)),
+    Scenario("purge_waiting", _purge_waiting, best_effort=(*MARKERS, KEYS.events)),
+    Scenario("pause", _pause_queue),
     Scenario("empty_stream", _empty_stream),
     Scenario("release_leader_lease", _yield),
     Scenario("claim_name", _claim_name_when_free),

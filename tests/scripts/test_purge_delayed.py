@@ -162,3 +162,18 @@ def test_the_keys_of_many_jobs_are_all_touched_before_the_first_write(group: Gro
     touched = b"".join(line for line in lines if b'"EXISTS"' in line)
     keys = [key(job_id) for job_id in ids for key in (unique_key, official_unique_key, index_key)]
     assert [key for key in keys if f'"{key}"'.encode() not in touched] == []
+
+
+def test_each_delayed_job_that_goes_has_an_event_of_a_cancelled_job(group: Group) -> None:
+    group.client.xadd(KEYS.events, {"e": "other"})
+    group.add_with_options(job("1"), job("2", name=""))
+    assert group.purge_delayed() == 2
+    first, second = sorted(group.events[1:], key=lambda event: event[3])
+    assert (first[:4], first[6:]) == ([b"e", b"cancelled", b"id", b"1"], [b"n", b"mail"])
+    assert (second[:4], second[6:]) == ([b"e", b"cancelled", b"id", b"2"], [])
+
+
+def test_a_purge_of_delayed_jobs_makes_no_events_for_a_queue_without(group: Group) -> None:
+    group.add_with_options(job("1"), job("2", name=""))
+    group.purge_delayed()
+    assert KEYS.events not in group.keys

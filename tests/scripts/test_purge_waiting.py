@@ -205,3 +205,18 @@ def test_the_bytes_bound_one_call(group: Group) -> None:
     assert group.purge_waiting(max_bytes=3000) == 14
     assert group.purge_waiting(5) == 5
     assert group.purge_waiting() == 4
+
+
+def test_each_waiting_job_that_goes_has_an_event_of_a_cancelled_job(group: Group) -> None:
+    group.client.xadd(KEYS.events, {"e": "other"})
+    group.add_with_options(job("1"), job("2")._replace(name=""))
+    assert group.purge_waiting() == 2
+    (_, first, second) = group.events
+    assert (first[:4], first[6:]) == ([b"e", b"cancelled", b"id", b"1"], [b"n", b"mail"])
+    assert (second[:4], second[6:]) == ([b"e", b"cancelled", b"id", b"2"], [])
+
+
+def test_a_purge_of_waiting_jobs_makes_no_events_for_a_queue_without(group: Group) -> None:
+    group.add_with_options(job("1"), job("2")._replace(name=""))
+    group.purge_waiting()
+    assert KEYS.events not in group.keys

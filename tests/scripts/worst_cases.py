@@ -357,6 +357,10 @@ def purge_large_delayed(group: Group) -> Call:
     return purge_delayed(group, size=LARGE)
 
 
+def pause(group: Group) -> Call:
+    return group.pause
+
+
 def release_leader_lease(group: Group) -> Call:
     group.client.set(KEYS.promoter_lease, "a", px=HOUR_MS)
     return lambda: group.release_leader_lease("a")
@@ -601,6 +605,7 @@ WORST_CASES: dict[str, tuple[Case, ...]] = {
     "register_queue": (register_queue,),
     "rebuild_group": (report, hand_over),
     "release_entries": (release_entries,),
+    "pause": (pause,),
     "release_leader_lease": (release_leader_lease,),
     "renew_worker_lease": (renew_worker_lease,),
     "replay": (replay,),

@@ -17,7 +17,7 @@ from pychasqui._core.limits import (
     OUTCOME_BATCH,
     RESULT_BATCH_BYTES,
 )
-from pychasqui._redis.event_batch import EventBatch
+from pychasqui._redis.event_batch import EventBatch, OnWritten
 from pychasqui._redis.failed_jobs import Buried, Rescheduled
 from pychasqui._redis.replies import SettledJobs
 from pychasqui._wire.msgpack import encode_data
@@ -39,7 +39,9 @@ class FakeAnnouncer:
     def __init__(self) -> None:
         self.written: list[str] = []
 
-    def make_completed_and_missing_active_events(self, jobs: list[Delivery]) -> EventBatch:
+    def make_completed_and_missing_active_events(
+        self, jobs: list[Delivery], on_written: OnWritten | None = None
+    ) -> EventBatch:
         self.written += [f"done {job.id}" for job in jobs]
         return EventBatch(1000, lambda *_: None)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import Any, cast
 
@@ -21,6 +21,7 @@ from pychasqui._wire.retry_override import encode_retry
 from pychasqui._worker import scheduler as module
 from pychasqui._worker.living_workers import LivingWorkers
 from pychasqui._worker.scheduler import (
+    BATCH,
     BYTES_A_CALL,
     GATHER_S,
     JOBS_A_CALL,
@@ -32,10 +33,14 @@ from pychasqui._worker.scheduler import (
 from pychasqui.errors import DecodeError
 from tests.support.clock import FakeClock
 from tests.support.worker_parts import ignore_death
+from tests.support.zones import without_zone_database
 
 NOW = 1_800_000_000_000
 MINUTE_MS = 60_000
 NEVER = float("inf")
+BERLIN_SPEC = encode_spec(
+    RepeatSpec(job_name="tick", pattern=RepeatPattern.cron("0 9 * * *", "Europe/Berlin"), payload=b"\x07", key="k")
+)
 
 
 def spec(**options: Any) -> RepeatSpec:
@@ -210,9 +215,11 @@ class FakeRepeats:
         self.refusal: str | None = ""
         self.moves = True
         self.releases = 0
+        self.asked_for: list[int] = []
         self.meanwhile: Callable[[], None] = lambda: None
 
     async def take_lease_and_list_due(self, holder: str, lease_ms: int, batch: int) -> DueRepeatables:
+        self.asked_for.append(batch)
         return self.found
 
     async def fire(self, fires: list[FireDecision]) -> list[bool]:
@@ -253,6 +260,12 @@ class SchedulerBench:
 @pytest.fixture
 def bench(monkeypatch: pytest.MonkeyPatch) -> SchedulerBench:
     return SchedulerBench(monkeypatch)
+
+
+@pytest.fixture
+def no_zone_database() -> Iterator[None]:
+    with without_zone_database():
+        yield
 
 
 class TestTick:
@@ -305,6 +318,27 @@ class TestTick:
         known = encode_spec(spec(pattern=RepeatPattern.cron("0 9 * * *", "Europe/Berlin")))
         await bench.tick(-1, due(raw=known.replace(b"Europe/Berlin", b"Europe/Atlant")))
         assert (bench.repeats.releases, len(bench.repeats.aside)) == (0, 1)
+
+    async def test_a_repeatable_with_a_zone_stays_due_on_a_machine_without_a_zone_database(
+        self, bench: SchedulerBench, caplog: pytest.LogCaptureFixture, no_zone_database: None
+    ) -> None:
+        unknown = due(raw=BERLIN_SPEC)
+        for _ in range(3):
+            await bench.tick(-1, unknown, due())
+        assert (bench.repeats.releases, bench.repeats.aside, len(bench.repeats.fired)) == (0, [], 3)
+        assert ["install tzdata" in message for message in caplog.messages] == [True]
+        assert bench.repeats.asked_for == [BATCH, BATCH + 1, BATCH + 1]
+
+    async def test_a_process_without_a_zone_database_lets_others_lead_again_and_again(
+        self, bench: SchedulerBench, no_zone_database: None
+    ) -> None:
+        unknown = due(raw=BERLIN_SPEC)
+        bench.living.set_living_workers(2)
+        assert await bench.tick(-1, unknown) == module.GIVE_WAY_S
+        assert await bench.tick(-1, unknown) == 1.5
+        bench.clock.now += module.GIVE_WAY_AGAIN_S
+        assert await bench.tick(-1, unknown) == module.GIVE_WAY_S
+        assert (bench.repeats.releases, bench.repeats.aside) == (2, [])
 
     async def test_a_repeatable_that_the_dead_letters_refuse_is_logged_and_the_others_go_on(
         self, bench: SchedulerBench, caplog: pytest.LogCaptureFixture

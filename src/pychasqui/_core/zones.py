@@ -28,6 +28,10 @@ class UnknownZone(InvalidArgument):
     """The zone database of this machine does not have the name. That of another may: it is newer, or there at all."""
 
 
+class NoZoneDatabase(UnknownZone):
+    """This machine has no zone database: whether the name is one, it cannot know."""
+
+
 class Zone:
     """The rules of one zone: its wall clock shows UTC + utc_offset_s()."""
 
@@ -100,9 +104,17 @@ def find_zone(name: str | None) -> Zone:
     try:
         return Zone(ZoneInfo(trimmed))
     except LookupError as error:
-        raise _make_unknown_zone_error(trimmed, UnknownZone) from error
+        raise _make_unknown_zone_error(trimmed, UnknownZone if _has_zone_database() else NoZoneDatabase) from error
     except (OSError, ValueError) as error:  # which one depends on why the file cannot be read
         raise _make_unknown_zone_error(trimmed) from error
+
+
+def _has_zone_database() -> bool:
+    try:
+        ZoneInfo("Europe/London")  # every database has it, also one of a few names
+    except (LookupError, OSError, ValueError):
+        return False
+    return True
 
 
 def _make_unknown_zone_error(name: str, kind: type[InvalidArgument] = InvalidArgument) -> InvalidArgument:

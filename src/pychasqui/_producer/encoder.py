@@ -25,6 +25,7 @@ from .._core.options import (
     estimate_options_cost_bytes,
 )
 from .._core.retry_options import make_retry_override
+from .._core.user_objects import class_name_of
 from .._wire.envelope import (
     EXPIRES,
     TIMEOUT,
@@ -146,8 +147,7 @@ class Encoder:
         except ChasquiError as error:
             raise type(error)(f"job {position} of the bulk: {error}") from None
         except (KeyError, TypeError, AttributeError) as error:
-            refused = f"{jobs[position]!r}"[:200] if position >= 0 else repr(jobs)[:200]
-            raise InvalidType(f"job {position} of the bulk must be a mapping with a name, not {refused}") from error
+            raise _make_bulk_type_error(position, jobs[position], error) from error
         return encoded
 
     def append_extras_where_they_fit(
@@ -216,6 +216,15 @@ def _encode_own_extras(options: JobOptions, add_options: AddOptions) -> bytes:
     if add_options.expires_ms:
         extras[EXPIRES] = max(_now_ms() + add_options.expires_ms, 2**32)  # eight bytes, also while a clock is at 1970
     return encode_extras(**extras) if extras else b""
+
+
+def _make_bulk_type_error(position: int, job: object, error: Exception) -> InvalidType:
+    """What is wrong with a job of a bulk. The data of a job is not shown."""
+    if not isinstance(job, Mapping):
+        return InvalidType(f"job {position} of the bulk must be a mapping with a name, not {f'{job!r}'[:200]}")
+    if "name" not in job:
+        return InvalidType(f"job {position} of the bulk must be a mapping with a name; this one has none")
+    return InvalidType(f"job {position} of the bulk: {class_name_of(error)[:100]} was raised as it was encoded")
 
 
 def make_added_jobs(encoded: JobBatch, jobs: Sequence[Mapping[str, Any]], queue: object) -> list[Job]:

@@ -69,6 +69,8 @@ class Sender:
             answer = await sent
         except AddUnknown as error:
             raise AddUnknown(f"{error} (job {encoded.id})", [encoded.id]) from None
+        except NotReplicated as error:
+            raise NotReplicated(f"{error} (job {encoded.id})", [encoded.id]) from None
         job = AddedJob(encoded.id, name, data, 0, encoded.created_at_ms, _queue=self._queue)
         if answer != NEW:
             _set_flags_by_answer(job, answer)
@@ -177,7 +179,9 @@ def _raise_bulk_error(results: list[str | ChasquiError], batches: list[JobBatch]
     trouble = next(result for result in results if isinstance(result, ChasquiError))
     confirmed = {position for position, result in enumerate(results) if isinstance(result, str)}
     added = sum(isinstance(result, (str, NotReplicated)) for result in results)
-    if added == len(batches) or not (added or any(isinstance(result, AddUnknown) for result in results)):
+    if added == len(batches):
+        raise NotReplicated(str(trouble), [job_id for batch in batches for job_id in batch.ids])
+    if not (added or any(isinstance(result, AddUnknown) for result in results)):
         raise trouble
     in_doubt = [job_id for position, batch in enumerate(batches) if position not in confirmed for job_id in batch.ids]
     total = sum(len(batch.ids) for batch in batches)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from .._core import defaults
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from .._redis.results import ResultsBroker
 
 MOVED_A_CALL = 500
+_closing: set[asyncio.Future[None]] = set()  # of what was collected as garbage: the loop keeps no tasks by itself
 
 
 class QueueSession:
@@ -104,3 +106,18 @@ class QueueSession:
         await self.sender.close()
         await self.broker.close()
         await self._replicas_broker.close()
+
+
+def close_if_loop_is_open(
+    loop: asyncio.AbstractEventLoop, close: Callable[[], Coroutine[object, object, None]]
+) -> None:
+    """Has the loop close what was collected as garbage without a close, perhaps in another thread."""
+    if not loop.is_closed():
+        with suppress(RuntimeError):  # the loop is closed meanwhile
+            loop.call_soon_threadsafe(_start_closing, close)
+
+
+def _start_closing(close: Callable[[], Coroutine[object, object, None]]) -> None:
+    task = asyncio.ensure_future(close())
+    _closing.add(task)
+    task.add_done_callback(_closing.discard)

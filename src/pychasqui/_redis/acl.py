@@ -76,8 +76,8 @@ PRODUCER = Role(
 INSPECTOR = Role("inspector", (), (*_INSPECTING, *_READING_RESULTS, *_LISTING_REPEATABLES))
 OPERATOR = Role(
     "operator",
-    (*PRODUCER.scripts, scripts.REPLAY, scripts.PURGE_WAITING, scripts.PURGE_DELAYED),
-    (*PRODUCER.commands, *INSPECTOR.commands, "SET", "XDEL", "PUBLISH", "SPUBLISH"),
+    (*PRODUCER.scripts, scripts.REPLAY, scripts.PAUSE, scripts.PURGE_WAITING, scripts.PURGE_DELAYED),
+    (*PRODUCER.commands, *INSPECTOR.commands, "XDEL", "PUBLISH", "SPUBLISH"),
     gets_messages=True,
     registers=True,
 )

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 from contextlib import suppress
 from typing import Any, NamedTuple
 
+from .._core.defaults import EVENTS_MAX_LEN
 from .._core.limits import MOVED_BYTES
 from .._wire.entry import read_entry_id_in_uniqueness_key
 from .._wire.lenient import read_cut_text, read_entry_id, read_time_ms_or_zero
@@ -220,7 +221,7 @@ class InspectorBroker:
     # Pausing and purging --------------------------------------------------------------------------------------------
 
     async def pause(self) -> None:
-        await self._call("SET", self._keys.paused, "1")
+        await self._broker.run_script(scripts.PAUSE, (self._keys.paused,), ())
         await self._publish_pause_state("pause")
 
     async def resume(self) -> None:
@@ -241,18 +242,25 @@ class InspectorBroker:
             return 0
         max_removed = read_count(await self._call("XLEN", self._keys.stream))
         return await self._remove_in_batches(
-            scripts.PURGE_WAITING, (self._keys.stream, self._keys.delayed), max_removed, newest[0][0]
+            scripts.PURGE_WAITING,
+            (self._keys.stream, self._keys.delayed, self._keys.events),
+            max_removed,
+            newest[0][0],
+            EVENTS_MAX_LEN,
         )
 
     async def purge_delayed(self) -> int:
         """Removes as many delayed jobs as there are now, the soonest first."""
         max_removed = read_count(await self._call("ZCARD", self._keys.delayed))
         return await self._remove_in_batches(
-            scripts.PURGE_DELAYED, (self._keys.delayed, self._keys.stream), max_removed
+            scripts.PURGE_DELAYED,
+            (self._keys.delayed, self._keys.stream, self._keys.events),
+            max_removed,
+            EVENTS_MAX_LEN,
         )
 
     async def _remove_in_batches(
-        self, script: scripts.Script, keys: tuple[str, ...], max_removed: int, *words: bytes
+        self, script: scripts.Script, keys: tuple[str, ...], max_removed: int, *words: bytes | int
     ) -> int:
         """Removes jobs call by call, so that no other client waits for long."""
         removed = 0

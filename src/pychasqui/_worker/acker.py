@@ -11,7 +11,6 @@ import asyncio
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Awaitable, Callable
-from functools import partial
 from itertools import accumulate
 from typing import Any, NamedTuple
 
@@ -31,7 +30,7 @@ from .._core.printable import printable
 from .._core.user_objects import class_name_of, safe_str
 from .._redis.broker import AckInFlight, Broker
 from .._redis.error_actions import ErrorAction, action_for
-from .._redis.event_batch import EventsOnSend
+from .._redis.event_batch import EventBatch, EventsOnSend
 from .._redis.failed_jobs import Buried, Rescheduled
 from .._wire.msgpack import encode_data
 from ..errors import RedisTrouble
@@ -52,11 +51,32 @@ class OutcomeKind(NamedTuple):
     settle: Callable[[], Awaitable[None]]
 
 
+class CompletedEvents:
+    """The events that go with the ack of some jobs, and whether Redis has taken them."""
+
+    __slots__ = ("_writer", "jobs", "were_written")
+
+    def __init__(self, writer: EventWriter, jobs: list[Delivery]) -> None:
+        self._writer = writer
+        self.jobs = jobs
+        self.were_written = False
+
+    def make(self) -> EventBatch:
+        """Returns those that are to be written: none if the same call is sent again after they were."""
+        jobs = [] if self.were_written else self.jobs
+        return self._writer.make_completed_and_missing_active_events(jobs, self._note_written)
+
+    def _note_written(self, count: int, trouble: RedisTrouble | None) -> None:
+        self.were_written = trouble is None
+        self._writer.record_write_result(count, trouble)
+
+
 class SentAck(NamedTuple):
     """Jobs whose ack is on its way."""
 
     jobs: list[Delivery]
     reply: asyncio.Future[None] | AckInFlight
+    events: CompletedEvents | None
 
 
 class Acker(Service):
@@ -86,6 +106,8 @@ class Acker(Service):
         self._batch_sizes = shared.batch_sizes
         self._breaking: bytes | None = None  # the entry id of the large result that was sent when a connection ended
         self._breaks = 0  # how many connections have ended at it
+        self._sent_events: list[CompletedEvents] = []  # those of acks that have failed
+        self._with_events: set[bytes] = set()  # entries of jobs whose event is written, and that are not acked
         self._reconnects = 0  # of the broker, when the last of them ended
         unsettled = shared.holdings.unsettled
         self._done, self._done_by_script = (
@@ -186,15 +208,16 @@ class Acker(Service):
                     await asyncio.sleep(0)  # so that no two leave in one write: the server would run both in one go
                 elif asked:
                     await asked[0].reply
-                    jobs, _ = asked.popleft()
+                    jobs = asked.popleft().jobs
                     sent -= len(jobs)
                     self._remove_and_record_acked_jobs(done_jobs, jobs, kind)
                     if asked:  # the caller reports the last one
                         self._settled.send()
                 else:
                     return
-        except RedisTrouble:  # all of them are sent again
+        except RedisTrouble:  # all of them are sent again, but not the events that Redis has taken
             await asyncio.gather(*(ack.reply for ack in asked), return_exceptions=True)
+            self._sent_events += [ack.events for ack in asked if ack.events is not None]
             raise
         except asyncio.CancelledError:
             for ack in asked:
@@ -203,21 +226,22 @@ class Acker(Service):
 
     def _send_plain_ack(self, start: int) -> SentAck:
         jobs = self._done[start : start + self._batch_sizes.ack]
-        ids = [job.entry_id for job in jobs]
-        return SentAck(jobs, self._broker.send_ack(self._group, ids, self._make_completed_events_callback(jobs)))
+        ids, events = [job.entry_id for job in jobs], self._make_completed_events(jobs)
+        make_events = None if events is None else events.make
+        return SentAck(jobs, self._broker.send_ack(self._group, ids, make_events), events)
 
     def _send_ack_batch_by_script(self, start: int) -> SentAck:
         jobs = self._done_by_script[start : start + self._script_batch_size(start)]
-        ack = self._ack_with_results(jobs) if self._result_ttl_ms else self._ack_unique(jobs)
-        return SentAck(jobs, asyncio.create_task(ack))
+        events = self._make_completed_events(jobs)
+        make_events = None if events is None else events.make
+        ack = (self._ack_with_results if self._result_ttl_ms else self._ack_unique)(jobs, make_events)
+        return SentAck(jobs, asyncio.create_task(ack), events)
 
-    async def _ack_with_results(self, jobs: list[Delivery]) -> None:
+    async def _ack_with_results(self, jobs: list[Delivery], events: EventsOnSend | None) -> None:
         ids = [job.entry_id for job in jobs]
         results = [(job.id, job.result) for job in jobs if job.result is not None]
         unique = [(job.entry_id, job.id) for job in jobs if job.may_be_unique]
-        refused = await self._broker.ack_with_results(
-            self._group, self._result_ttl_ms, ids, results, unique, self._make_completed_events_callback(jobs)
-        )
+        refused = await self._broker.ack_with_results(self._group, self._result_ttl_ms, ids, results, unique, events)
         if refused:
             log.warning("Redis has refused %d results; their jobs are done", refused)
 
@@ -241,16 +265,16 @@ class Acker(Service):
             job.result, job.why_not_stored = None, why
             log_unstored_result(job, why)
 
-    async def _ack_unique(self, jobs: list[Delivery]) -> None:
-        await self._broker.ack_unique(
-            self._group, [(job.entry_id, job.id) for job in jobs], self._make_completed_events_callback(jobs)
-        )
+    async def _ack_unique(self, jobs: list[Delivery], events: EventsOnSend | None) -> None:
+        await self._broker.ack_unique(self._group, [(job.entry_id, job.id) for job in jobs], events)
 
     def _remove_and_record_acked_jobs(
         self, done_jobs: list[Delivery], acked_jobs: list[Delivery], kind: OutcomeKind
     ) -> None:
         del done_jobs[: len(acked_jobs)]
         kind.unsettled.record_answer([], "")
+        if self._with_events:
+            self._with_events.difference_update(job.entry_id for job in acked_jobs)
         if self._metrics is not None:
             self._metrics.jobs_done(acked_jobs)
 
@@ -266,13 +290,21 @@ class Acker(Service):
         )
         return max(1, bisect_right(list(costs), RESULT_BATCH_BYTES))
 
-    def _make_completed_events_callback(self, jobs: list[Delivery]) -> EventsOnSend | None:
+    def _make_completed_events(self, jobs: list[Delivery]) -> CompletedEvents | None:
         """Returns the events that the broker writes right behind the ack of these jobs."""
-        return (
-            None
-            if self._event_writer is None
-            else partial(self._event_writer.make_completed_and_missing_active_events, jobs)
-        )
+        if self._event_writer is None:
+            return None
+        if self._sent_events or self._with_events:  # hot: only after an ack has failed
+            jobs = self._find_jobs_without_completed_event(jobs)
+        return CompletedEvents(self._event_writer, jobs)
+
+    def _find_jobs_without_completed_event(self, jobs: list[Delivery]) -> list[Delivery]:
+        """Leaves out those whose event Redis has taken behind an ack that it has refused."""
+        for events in self._sent_events:
+            if events.were_written:
+                self._with_events.update(job.entry_id for job in events.jobs)
+        self._sent_events = []
+        return [job for job in jobs if job.entry_id not in self._with_events]
 
     def _schedule_retry(self, unsettled: Unsettled[Any], error: RedisTrouble) -> None:
         """Has this kind sent again after a pause, and reports a missing group."""

@@ -14,7 +14,7 @@ from time import monotonic
 from .._core.delivery import Delivery
 from .._core.guarded_log import GuardedLogger
 from .._redis.broker import Broker
-from .._redis.event_batch import EventBatch
+from .._redis.event_batch import EventBatch, OnWritten
 from .._wire.event import (
     CompletedEvent,
     Event,
@@ -53,8 +53,13 @@ class EventWriter(Service):
         if self._sleeper is not None:
             self.wake_if_asleep()
 
-    def make_completed_and_missing_active_events(self, jobs: list[Delivery]) -> EventBatch:
-        """Returns the events of jobs that are done. The broker calls this as it sends the ack, and writes them then."""
+    def make_completed_and_missing_active_events(
+        self, jobs: list[Delivery], on_written: OnWritten | None = None
+    ) -> EventBatch:
+        """Returns the events of jobs that are done. The broker asks for them as it sends the ack, and writes them then.
+
+        `on_written` is called in place of record_write_result().
+        """
         others: list[Event] = []
         if self._stores_results and any(job.result is None for job in jobs):
             others = self._make_events_without_result([job for job in jobs if job.result is None])
@@ -68,7 +73,9 @@ class EventWriter(Service):
             duration_us = int((ended_at - started_at) * 1_000_000)
             ended = int((ended_at + epoch_s) * 1000)
             completed.append((job.id, job.name, job.attempt + 1, started, ended, duration_us))
-        return EventBatch(self._max_len, self._record_write_result, others, completed, self._stores_results)
+        return EventBatch(
+            self._max_len, on_written or self.record_write_result, others, completed, self._stores_results
+        )
 
     def _make_events_without_result(self, jobs: list[Delivery]) -> list[Event]:
         """Returns the events of jobs whose result cannot be stored; they carry the reason, for callers that wait."""
@@ -91,7 +98,7 @@ class EventWriter(Service):
         self._write(events)
 
     def _write(self, events: list[Event]) -> None:
-        self._broker.write_or_drop_events(EventBatch(self._max_len, self._record_write_result, events))
+        self._broker.write_or_drop_events(EventBatch(self._max_len, self.record_write_result, events))
 
     def _write_drained_event(self) -> None:
         self.write_behind_active_events([make_drained_event()])
@@ -128,7 +135,8 @@ class EventWriter(Service):
             epoch_s = _measure_epoch_offset_s()
             self._write([_make_active_event(job, epoch_s) for job in jobs])
 
-    def _record_write_result(self, count: int, trouble: RedisTrouble | None) -> None:
+    def record_write_result(self, count: int, trouble: RedisTrouble | None) -> None:
+        """Counts events that are lost, for this reason; with None Redis has taken them."""
         if trouble is not None:
             self.count_and_log_dropped(count, str(trouble))
         else:

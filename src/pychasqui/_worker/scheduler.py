@@ -16,7 +16,7 @@ from .._core import ids as _ids
 from .._core.fire_plan import GRACE_MS, MAX_FIRES, plan_fires
 from .._core.guarded_log import GuardedLogger
 from .._core.limits import SCHEDULER_LEASE_MS
-from .._core.zones import UnknownZone
+from .._core.zones import NoZoneDatabase, UnknownZone
 from .._redis.repeatables import MAX_SPEC_BYTES, DueRepeatables, DueSpec, FireDecision, RepeatablesBroker
 from .._wire.envelope import encode_envelope, encode_extras
 from .._wire.repeatable import decode_spec
@@ -37,7 +37,9 @@ BYTES_A_CALL = 2 * 1024 * 1024
 NOTHING_FIRED_PAUSE_S = 0.1  # how long to wait after a look at which nothing that is due could be fired
 MAX_DECIDING_S = 0.005  # after this the event loop turns before the next decision: one may take milliseconds
 GIVE_WAY_S = 10.0  # how long a process that does not know the zone of a repeatable lets others lead
+GIVE_WAY_AGAIN_S = 60.0  # how often a process without a zone database lets others lead for the same window
 MAX_GIVEN_WAY = 1000
+MAX_LEFT_DUE = 1000  # for how many repeatables that are left due a look lists more
 GATHER_S = 0.05  # after this a call is sent with what it has: what is decided must not wait for slow decisions
 
 
@@ -69,6 +71,8 @@ class SchedulerService(LeaderService):
         self._grace_ms = max(GRACE_MS, int(3000 * tick_s))
         self._given_way: dict[str, int] = {}  # key and score of repeatables whose zone this machine does not know
         self._gives_way = False
+        self._left_due: set[str] = set()  # keys of repeatables that wait for a machine with a zone database
+        self._gives_way_again_at = 0.0
         self.missed = 0  # how often a repeatable was found that had not been fired in time
 
     async def _release_leader_lease(self) -> None:
@@ -80,10 +84,13 @@ class SchedulerService(LeaderService):
     async def _do_due_if_leader_and_choose_pause_s(self, *, gets_no_messages: bool) -> float:
         self._next_due, self._gives_way = float("inf"), False
         asked_at = clock.monotonic()
-        due = await self._repeats.take_lease_and_list_due(self._holder, self._lease_ms, self._batch)
+        # What is left due comes first in the list: it must not keep the others out.
+        max_due = self._batch + len(self._left_due)
+        due = await self._repeats.take_lease_and_list_due(self._holder, self._lease_ms, max_due)
         self._update_leader(due.other)
         if due.other is not None:
             return self._standby_pause_s(due.next_due_ms, self._tick_s)
+        self._left_due.intersection_update(one.key for one in due.specs)
         soonest, has_moved = float("inf"), False
         for fires in batch_fires_with_loop_turns(self._plan_due_fires(due)):
             if fires is None:
@@ -113,18 +120,40 @@ class SchedulerService(LeaderService):
                 yield from _plan_fires_of_spec(one, due.now_ms, self._grace_ms, self._count_missed_fire)
             except DecodeError as error:
                 detail = f"repeatable {one.key[:200]!r}: {error}"[:500]
-                if not isinstance(error.__cause__, UnknownZone) or not self._try_to_give_way(one, detail):
+                if not isinstance(error.__cause__, UnknownZone) or not self._try_to_leave_to_others(
+                    one, detail, has_database=not isinstance(error.__cause__, NoZoneDatabase)
+                ):
                     yield (one, detail)
 
-    def _try_to_give_way(self, due: DueSpec, detail: str) -> bool:
-        """Returns whether another worker may know the zone of this repeatable. It is not asked twice about a window."""
-        if self._living_workers.living < 2 or self._given_way.get(due.key) == due.score:
+    def _try_to_leave_to_others(self, due: DueSpec, detail: str, *, has_database: bool) -> bool:
+        """Leaves a repeatable whose zone is unknown here as it is, for another worker; False if that is of no use.
+
+        A process that has a zone database lets others lead once for each window. One that has none cannot say that the
+        zone does not exist, so it leaves the repeatable due, and lets others lead again and again.
+        """
+        has_given_way = self._given_way.get(due.key) == due.score
+        if self._living_workers.living >= 2 and (
+            not has_given_way or (not has_database and clock.monotonic() >= self._gives_way_again_at)
+        ):
+            self._give_way(due, detail)
+            return True
+        if has_database:
             return False
+        if due.key not in self._left_due and len(self._left_due) < MAX_LEFT_DUE:
+            self._left_due.add(due.key)
+            log.error(
+                "this machine has no zone database: install tzdata, or start a worker that has it; a repeatable "
+                "stays due until then: %.300r",
+                detail,
+            )
+        return True
+
+    def _give_way(self, due: DueSpec, detail: str) -> None:
         if len(self._given_way) >= MAX_GIVEN_WAY:
             self._given_way.clear()
         self._given_way[due.key], self._gives_way = due.score, True
+        self._gives_way_again_at = clock.monotonic() + GIVE_WAY_AGAIN_S
         log.error("this machine cannot fire a repeatable, and lets another worker lead: %.300r", detail)
-        return True
 
     async def _release_lease_and_choose_pause_s(self) -> float:
         self._next_due, self._leads = float("inf"), False

@@ -188,7 +188,7 @@ def build_components(
         on_cancelled=failures.finish_cancelled,
     )
     lanes = (Lanes if is_async(config.handler) else ThreadLanes)(
-        wrap_handler(config, connector.first_host_and_port, reporter),
+        wrap_handler(config, connector.first_host_and_port, reporter, stops),
         shared,
         on_start=None if event_writer is None else event_writer.queue_active_event,
         on_done=acker.queue_ack,

@@ -12,18 +12,20 @@ from ..tracing import RunHandler, SpanOrigin, find_tracing
 from .config import WorkerConfig
 from .handlers import is_async
 from .job_reporter import JobReporter
+from .job_stops import JobStops
 from .plain_handler import as_async_handler
 
 
-def wrap_handler(config: WorkerConfig, address: tuple[str, int | None] | None, reporter: JobReporter) -> RunHandler:
+def wrap_handler(
+    config: WorkerConfig, address: tuple[str, int | None] | None, reporter: JobReporter, stops: JobStops
+) -> RunHandler:
     """Returns the handler with a trace around it and its job known to its logs, each only if it is wanted."""
     handler = config.handler if is_async(config.handler) else as_async_handler(config.handler)
     run_handler = wrap_to_take_delivery(handler, reporter)
     tracing = find_tracing(config.tracing)
     if tracing is not None:
-        me = (config.group, config.consumer_id)
-        origin = SpanOrigin(config.queue_name, address, *me, config.max_attempts)
-        run_handler = tracing.processing(origin, run_handler)
+        me = (config.group, config.consumer_id, config.max_attempts, stops.find_timeout_error)
+        run_handler = tracing.processing(SpanOrigin(config.queue_name, address, *me), run_handler)
     return logs.bind_job_to_context(config.queue_name, run_handler)
 
 

@@ -188,6 +188,9 @@ async def _measure_queue(
     server: Queues, overview: QueueOverview, thresholds: dict[str, int], *, is_known: bool
 ) -> list[Measured]:
     found, name = [], overview.name
+    assert overview.waiting is not None  # it could be read
+    assert overview.dead is not None
+    assert overview.workers is not None
     if (limit := thresholds.get("max_waiting")) is not None:
         found.append(Measured(name, "waiting", overview.waiting, limit, overview.waiting > limit, is_known))
     if (limit := thresholds.get("max_lag")) is not None:

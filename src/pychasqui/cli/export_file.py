@@ -13,6 +13,7 @@ from typing import TextIO
 
 from ..errors import ChasquiError, printable
 from .exits import CommandFailure
+from .interrupts import removing_file_at_sigterm
 
 STDOUT = "-"
 
@@ -55,12 +56,12 @@ def _open_replacement(path: str) -> Iterator[TextIO]:
     real = Path(path).resolve()
     descriptor, new = tempfile.mkstemp(prefix=".chasqui-export-", dir=real.parent)
     try:
-        with open(descriptor, "w", encoding="utf-8") as target:
+        with removing_file_at_sigterm(new), open(descriptor, "w", encoding="utf-8") as target:
             os.chmod(new, _choose_file_permissions(real))
             yield target
             target.flush()
             os.fsync(target.fileno())
-        os.replace(new, real)
+            os.replace(new, real)
     except BaseException:
         with suppress(OSError):
             os.unlink(new)

@@ -1,4 +1,5 @@
 """What Ctrl-C does while modules are imported, and SIGTERM before a command handles it: they end the process at once.
+While an export is written, SIGTERM removes its unfinished file first.
 
 Python would raise KeyboardInterrupt in the middle of an import. That shows a traceback, or is lost if the interpreter
 happens to call back from the import system, which ignores errors; then the command would go on. The system drops a
@@ -11,7 +12,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from os import _exit, getpid
+from os import _exit, getpid, kill, unlink
 from types import FrameType
 
 
@@ -48,3 +49,26 @@ def ctrl_c_kills_process() -> Iterator[None]:
         yield
     finally:
         let_ctrl_c_raise()
+
+
+@contextmanager
+def removing_file_at_sigterm(path: str) -> Iterator[None]:
+    """Has SIGTERM, and the hangup of a terminal, remove a file of the block before they end the process."""
+
+    def remove_file_and_end_process(number: int, _: FrameType | None) -> None:
+        with suppress(OSError):
+            unlink(path)
+        signal.signal(number, signal.SIG_DFL)
+        kill(getpid(), number)
+        _exit(128 + number)  # process 1 of a container, to which the system does not send it
+
+    replaced = {}
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) in (signal.SIG_DFL, _end_process):
+            with suppress(ValueError):  # not in the main thread, which alone gets signals
+                replaced[number] = signal.signal(number, remove_file_and_end_process)
+    try:
+        yield
+    finally:
+        for number, handler in replaced.items():
+            signal.signal(number, handler)

@@ -87,7 +87,9 @@ class OpenTelemetry:
             try:
                 return await handler(job)
             except BaseException as error:
-                self._add_error_to_span("process", span, error)
+                # A run that has timed out was cancelled.
+                timeout = origin.find_timeout_error and origin.find_timeout_error(job.entry_id, error)
+                self._add_error_to_span("process", span, timeout or error)
                 raise
             finally:
                 self._end_span("process", span)
