@@ -24,8 +24,28 @@ def test_a_password_on_the_command_line_is_warned_about(chasqui: Finished, login
     assert SECRET not in ended.stderr + ended.stdout
 
 
-def test_an_address_without_a_password_is_not(chasqui: Finished) -> None:
-    assert "Warning" not in chasqui("demo", "--redis-url", f"redis://{NOBODY}").stderr
+@pytest.mark.parametrize(
+    "url",
+    (
+        f"redis://{NOBODY}?password={SECRET}",
+        f"redis://{NOBODY}?pass%77ord={SECRET}",
+        f"redis+sentinel://{NOBODY}/main?sentinel_password={SECRET}",
+        f"rediss://{NOBODY}?ssl_certfile=/nowhere&ssl_password={SECRET}",
+        f"redis://{NOBODY}?Passwd={SECRET}",
+        f"redis://ann:{SECRET}/more@{NOBODY}",
+        f"redis://ann:{SECRET}[more@{NOBODY}",
+        f"ann:{SECRET}@{NOBODY}",
+    ),
+)
+def test_a_password_in_any_place_of_the_url_is_warned_about(chasqui: Finished, url: str) -> None:
+    ended = chasqui("demo", "--redis-url", url)
+    assert "Warning: the password in --redis-url is shown to all users of this machine" in ended.stderr
+    assert SECRET not in ended.stderr + ended.stdout
+
+
+@pytest.mark.parametrize("url", (f"redis://{NOBODY}", "unix:///nowhere/a@b/redis.sock", f"redis://{NOBODY}?db=1"))
+def test_an_address_without_a_password_is_not(chasqui: Finished, url: str) -> None:
+    assert "Warning" not in chasqui("demo", "--redis-url", url).stderr
 
 
 def test_a_password_in_the_environment_is_the_way(chasqui: Finished) -> None:

@@ -17,7 +17,7 @@ from uuid import uuid4
 
 import redis.asyncio
 
-from pychasqui import Job, Queue, QueueEvents, RepeatPattern, RetryLater, UnrecoverableError, Worker
+from pychasqui import Job, Queue, QueueEvents, Queues, RepeatPattern, RetryLater, UnrecoverableError, Worker
 from pychasqui._redis.keys import Keys
 from pychasqui.errors import ChasquiError
 from pychasqui.exporter import QueueExporter
@@ -60,6 +60,7 @@ class HostileStage:
         self.redis_url = redis_url
         self.queue = Queue(name, redis_url=redis_url, timeout_s=3.0)
         self.bystander = Queue(f"{name}-bystander", redis_url=redis_url, timeout_s=3.0)
+        self.queues = Queues(redis_url, timeout_s=3.0)
         self.exporter = QueueExporter([self.queue, self.bystander])
         self.ran: Counter[str] = Counter()  # tokens of jobs that have run to a good end, or have died
         self.ticks: set[str] = set()  # jobs of its repeatable that have run
@@ -71,6 +72,7 @@ class HostileStage:
     async def __aenter__(self) -> Self:
         await self._stack.enter_async_context(self.queue)
         await self._stack.enter_async_context(self.bystander)
+        await self._stack.enter_async_context(self.queues)
         await self._stack.enter_async_context(self.exporter)
         await self.upsert_tick()
         self.parts = [
@@ -152,8 +154,8 @@ class HostileStage:
     # Reading ---------------------------------------------------------------------------------------------------------
 
     def readers(self, job_id: str) -> dict[str, Awaitable[Any]]:
-        """Everything that the public classes read, by name."""
-        queue = self.queue
+        """Everything that the public classes read, by name, and what looks for a job before it changes anything."""
+        queue, name = self.queue, self.queue.name
         return {
             "counts": queue.counts(),
             "workers": queue.workers(),
@@ -161,18 +163,33 @@ class HostileStage:
             "is_paused": queue.is_paused(),
             "get_job": queue.get_job(job_id),
             **{f"jobs {state}": queue.jobs(state) for state in ("waiting", "active", "delayed", "dead")},
+            "status": queue.status(job_id),
             "get_job_result": queue.get_job_result(job_id),
+            "get_job_result_bulk": queue.get_job_result_bulk([job_id, "nobody"]),
             "get_job_progress": queue.get_job_progress(job_id),
             "get_job_logs": queue.get_job_logs(job_id),
+            "read_job_log": queue.read_job_log(job_id),
             "dlq.page": self._read_letters(),
+            "dlq.count": queue.dlq.count(name="now"),
             "dlq.count_by_reason": queue.dlq.count_by_reason(),
             "dlq.dropped": queue.dlq.dropped(),
             "dlq.replay": queue.dlq.replay(dry_run=True),
+            "dlq.remove": queue.dlq.remove(dry_run=True, name="now"),
             "dlq.purge": queue.dlq.purge(dry_run=True),
             "peek_dlq": queue.peek_dlq(),
+            "cancel": queue.cancel("nobody"),
+            "cancel_delayed": queue.cancel_delayed("nobody"),
+            "reschedule": queue.reschedule("nobody", 5),
+            "run_now": queue.run_now("nobody"),
+            "forget_job": queue.forget_job("nobody"),
+            "queues.find_names": self.queues.find_names(),
+            "queues.overview": self.queues.overview([name]),
+            "queues.official_facts": self.queues.official_facts(name),
+            "queues.lag_ms": self.queues.lag_ms(name),
+            "queues.workers": self.queues.workers(name),
             "repeatables.page": queue.get_repeatable_jobs(),
             **{f"repeatables.get {key}": queue.repeatables.get(key) for key in (TICK, "k", "other")},
-            **{f"next_fires {key}": queue.repeatables.next_fires(key) for key in (TICK, "k", "other")},
+            **{f"repeatables.next_fires {key}": queue.repeatables.next_fires(key) for key in (TICK, "k", "other")},
             "exporter": self._read_exporter(),
         }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from collections.abc import Iterator
 
@@ -11,6 +12,7 @@ from pychasqui._redis.keys import Keys
 from tests.hostile.__main__ import run_rounds
 from tests.hostile.plants import planted
 from tests.hostile.rounds import Outcome
+from tests.hostile.stage import HostileStage
 from tests.hostile.writes import PLACES
 from tests.support.server import RedisServer
 
@@ -38,6 +40,31 @@ def test_every_key_of_a_queue_is_written_to() -> None:
     made = {make(*["x"] * len(inspect.signature(make).parameters)) for make in makers}
     places = [key.removeprefix(f"{keys.prefix}:").removesuffix(":x").removesuffix(":x") for key in fixed | made]
     assert set(places) <= set(PLACES)
+
+
+ADD_OR_CHANGE = {  # the stage adds, and the others write more than they read
+    *("add", "add_bulk", "add_unique", "cancel_delayed_bulk", "close", "drain", "fire_now", "obliterate", "pause"),
+    *("purge", "remove_repeatable_by_key", "replay_dlq", "resume", "upsert_repeatable_job", "wait_for_results"),
+    *("dlq.replay_with", "dlq.restore", "repeatables.pause", "repeatables.remove", "repeatables.resume"),
+    *("repeatables.upsert", "queues.close"),
+}
+BY_ANOTHER_NAME = {"wait_for_result", "get_repeatable_jobs", "dlq.search"}  # by a round, repeatables.page, dlq.count
+
+
+async def test_every_public_method_that_reads_is_called_in_a_round(own_server: RedisServer) -> None:
+    stage = HostileStage(own_server.url, "q")
+    async with stage.queue, stage.bystander, stage.queues:
+        readers = stage.readers("x")
+        await asyncio.gather(*readers.values(), return_exceptions=True)
+        classes = {"": stage.queue, "dlq.": stage.queue.dlq, "repeatables.": stage.queue.repeatables}
+        public = {
+            f"{prefix}{name}"
+            for prefix, thing in (classes | {"queues.": stage.queues}).items()
+            for name, method in inspect.getmembers(thing)
+            if not name.startswith("_") and (inspect.iscoroutinefunction(method) or inspect.isasyncgenfunction(method))
+        }
+    called = {name.partition(" ")[0] for name in readers}
+    assert public - called - ADD_OR_CHANGE - BY_ANOTHER_NAME == set()
 
 
 @pytest.mark.parametrize(

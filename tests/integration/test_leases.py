@@ -257,6 +257,38 @@ class TestForeignLeases:
             await eventually(lambda: runs.begun.total() == 1)
             await eventually(lambda: "'ghost' has a lease that ends more than 1 h from now" in caplog.text)
 
+    @pytest.mark.parametrize("has_started", (False, True), ids=("a worker that starts", "a worker that runs"))
+    async def test_a_foreign_lease_that_holds_up_the_group_is_named_in_the_log_and_by_readyz(
+        self,
+        make_worker: MakeWorker,
+        queue: Queue,
+        witness: redis.asyncio.Redis,
+        queue_name: str,
+        caplog: pytest.LogCaptureFixture,
+        has_started: bool,
+    ) -> None:
+        """It ends in half an hour, as the lease of a worker may, so it is believed until then."""
+        keys, runs = Keys(queue_name), RecordingHandler()
+        worker = make_worker(runs, lease_ms=600, metrics_port=0)
+        await queue.pause()
+        running = asyncio.create_task(worker.run()) if has_started else None
+        if has_started:
+            await eventually(lambda: worker._started is not None and worker._started.done())
+        await witness.zadd(keys.workers, {"ghost\n": time.time() * 1000 + 1_800_000})
+        await add(queue, 1)
+        if has_started:
+            await witness.xgroup_destroy(keys.stream, "default")
+        await queue.resume()
+        running = running or asyncio.create_task(worker.run())
+        await eventually(lambda: "waits for 'ghost\\n', whose lease ends in 1" in caplog.text)
+        assert "waits for 'ghost\\n', whose lease ends in 1" in await _readyz(worker)
+        await witness.zrem(keys.workers, "ghost\n")
+        await eventually(lambda: _is_ready(worker))
+        await eventually(lambda: runs.begun.total() == 1)
+        assert caplog.text.count("waits for 'ghost") == 1
+        await worker.close()
+        await running
+
     async def test_a_group_does_not_forget_the_dead_workers_of_another(
         self,
         make_worker: MakeWorker,
@@ -278,6 +310,18 @@ class TestForeignLeases:
         await witness.xgroup_destroy(keys.stream, "other")
         await witness.delete(keys.workers_of("other"))
         assert not runs.begun
+
+
+async def _readyz(worker: Worker) -> str:
+    reader, writer = await asyncio.open_connection("127.0.0.1", worker.metrics_port)
+    writer.write(b"GET /readyz HTTP/1.1\r\nHost: x\r\n\r\n")
+    answer = (await reader.read()).decode()
+    writer.close()
+    return answer.partition("\r\n\r\n")[2].strip()
+
+
+async def _is_ready(worker: Worker) -> bool:
+    return await _readyz(worker) == "ok"
 
 
 class TestDeaths:

@@ -34,7 +34,7 @@ from pychasqui import (
 )
 from pychasqui._redis import delayed
 from pychasqui._redis import repeatables as repeats
-from pychasqui._redis.scripts import PROMOTE
+from pychasqui._redis.scripts import DUE_REPEATABLES, PROMOTE
 from pychasqui._worker import promoter, scheduler
 from tests.support.handlers import RecordingHandler
 from tests.support.proxy import Proxy
@@ -167,6 +167,32 @@ class TestKnobs:
             await eventually(lambda: sum(tick.promoted for tick in sink.promoter_ticks) == 10)
         assert max(tick.promoted for tick in sink.promoter_ticks) == 3
         assert await queue.purge("waiting") == 10
+
+    async def test_a_scheduler_looks_as_often_as_it_is_asked_to(
+        self, queue: Queue, proxy: Proxy, queue_name: str
+    ) -> None:
+        """An official producer publishes nothing: a look finds what it has stored."""
+        await queue.upsert_repeatable_job("later", repeat=RepeatPattern.every(3_600_000))
+
+        async def looks_within_a_second(tick_interval_ms: int) -> int:
+            async with Scheduler(queue_name, redis_url=proxy.url, tick_interval_ms=tick_interval_ms):
+                await eventually(lambda: proxy.count(DUE_REPEATABLES.hash) > 2, timeout=30)
+                before = proxy.count(DUE_REPEATABLES.hash)
+                await asyncio.sleep(1)
+                return proxy.count(DUE_REPEATABLES.hash) - before
+
+        assert await looks_within_a_second(1000) <= 3
+        assert await looks_within_a_second(50) >= 5
+
+    async def test_a_scheduler_reads_as_many_repeatables_at_once_as_it_is_asked_to(
+        self, queue: Queue, proxy: Proxy, queue_name: str, stream: Stream, witness: Any
+    ) -> None:
+        for number in range(10):
+            job = await queue.upsert_repeatable_job(f"due-{number}", number, repeat=RepeatPattern.every(3_600_000))
+            await witness.zadd(f"{{chasqui:{queue_name}}}:repeat", {job.id: int(time.time() * 1000)})
+        async with Scheduler(queue_name, redis_url=proxy.url, tick_interval_ms=10_000, batch=3):
+            await eventually(partial(_has_length, stream, 10))
+        assert proxy.count(DUE_REPEATABLES.hash) >= 3  # the first of four sends the text of the script
 
 
 class TestFlush:

@@ -380,6 +380,10 @@ class MemoryBroker(Broker):
         return True
 
     @_answered
+    async def find_workers_without_report(self, group: str) -> dict[bytes, float]:
+        return {}
+
+    @_answered
     async def read_lease(self, group: str, consumer: str) -> float:
         return self.lease_ends[group].get(consumer.encode(), 0.0)
 

@@ -17,8 +17,18 @@ from typing import Any
 from pychasqui._redis.dialect import read_dialect
 from pychasqui._redis.replies import Entry
 from pychasqui._wire.dead_letter import read_dead_letter
-from pychasqui._wire.event import read_event
-from pychasqui._wire.repeatable import decode_spec
+from pychasqui._wire.entry import read_entry_id_in_uniqueness_key, read_name_of_rejected
+from pychasqui._wire.envelope import (
+    decode_delivery,
+    make_extras_of_first_run,
+    read_expiry_ms,
+    read_snoozes,
+    read_timeout_s_or_zero,
+)
+from pychasqui._wire.event import read_event, read_failure_text, read_job_end
+from pychasqui._wire.job_log import read_line
+from pychasqui._wire.lenient import MAX_TEXT_BYTES
+from pychasqui._wire.repeatable import decode_spec, read_override_if_for_this_spec
 from pychasqui._wire.retry_override import decode_retry
 from pychasqui._wire.worker_record import read_worker_record_or_error
 from pychasqui.errors import ChasquiError
@@ -61,6 +71,35 @@ def _event(entry: Entry) -> None:
     event = read_event(entry)
     assert isinstance(event.name, str)
     assert all(isinstance(value, (str, int)) for value in event.fields.values())
+    assert read_job_end(event).attempts >= 0
+    assert isinstance(read_failure_text(event), str)
+
+
+def _line(entry: Entry) -> None:
+    line = read_line(entry)
+    assert line is None or len(line) <= MAX_TEXT_BYTES
+
+
+def _rejected(entry: Entry) -> None:
+    assert isinstance(read_name_of_rejected(entry[1]), str)
+
+
+def _delivery(raw: bytes) -> None:
+    delivery = decode_delivery(raw)
+    _extras(delivery.extras)
+
+
+def _extras(raw: bytes) -> None:
+    """Extras are what follows an envelope, whatever that is."""
+    expiry_ms = read_expiry_ms(raw)
+    assert expiry_ms is None or expiry_ms >= 0
+    assert read_timeout_s_or_zero(raw) >= 0
+    assert read_snoozes(raw) >= 0
+    make_extras_of_first_run(raw)
+
+
+def _unique(raw: bytes) -> None:
+    assert len(read_entry_id_in_uniqueness_key(raw) or b"") <= 41
 
 
 def _worker(raw: bytes) -> None:
@@ -73,6 +112,8 @@ def readers(entry: Entry, raw: bytes, score: float) -> dict[str, Callable[[], An
     return {
         "letter": lambda: _letter(entry),
         "event": lambda: _event(entry),
+        "line": lambda: _line(entry),
+        "rejected": lambda: _rejected(entry),
         "view": lambda: [make_entry_view(state, entry) for state in ("waiting", "active", "dead")],
         "search": lambda: find_entry([entry], "j"),
         "delayed": lambda: make_delayed_view(raw, score),
@@ -80,6 +121,10 @@ def readers(entry: Entry, raw: bytes, score: float) -> dict[str, Callable[[], An
         "result": lambda: decode_results([raw, None]),
         "spec": lambda: decode_spec(raw),
         "retry": lambda: decode_retry(raw),
+        "override": lambda: read_override_if_for_this_spec(raw, raw),
+        "delivery": lambda: _delivery(raw),
+        "extras": lambda: _extras(raw),
+        "unique": lambda: _unique(raw),
         "hello": lambda: read_dialect([b"server", raw, b"version", raw, b"proto", raw, b"id", raw]),
     }
 

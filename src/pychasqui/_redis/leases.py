@@ -9,11 +9,18 @@ from .._core.limits import MAX_WORKER_LEASE_MS, RELEASED
 from .._wire.entry import entry_sort_key
 from . import scripts
 from .calls import RedisCalls
-from .command_replies import read_members_with_scores, read_score, read_stored_bytes, read_time_ms
+from .command_replies import (
+    read_members_with_scores,
+    read_score,
+    read_stored_bytes,
+    read_stored_bytes_list,
+    read_time_ms,
+)
 from .replies import OtherClaim, RenewalResult, read_bytes_list, read_count, read_other_claim, read_renewal_result
 
 WORKERS_KEPT_MS = 7 * 24 * 3600 * 1000  # the set of leases outlives the last worker, so that its entries are found
 FAR_LEASES_A_CALL = 100
+LONGEST_LEASES = 100  # that are looked at to find which workers a group waits for
 ENDED_A_CALL = 2000
 CLAIMED_A_CALL = 500
 HELD_PAGES = 200  # of 500 entries; no worker holds more
@@ -89,6 +96,22 @@ class LeaseCalls(RedisCalls):
                 await self.run_script(scripts.CLAIM_HELD, keys, (*me, int(is_last), *words))
             state = read_count(await self.run_script(scripts.REBUILD_GROUP, keys, report))
         return state == COMPLETE
+
+    async def find_workers_without_report(self, group: str) -> dict[bytes, float]:
+        """Returns the living workers that have not reported what they hold, each with the ms until its lease ends.
+
+        Looks at the longest leases: while the group is gone, it is made once these have ended.
+        """
+        now_ms, workers = await self.read_server_time_ms(), self._keys.workers_of(group)
+        longest = await self.call("ZREVRANGE", workers, 0, LONGEST_LEASES - 1, "WITHSCORES")
+        left_ms = {name: end - now_ms for name, end in read_members_with_scores(longest) if end > now_ms}
+        if not left_ms:
+            return {}
+        fields = [b"of " + name for name in left_ms]  # as rebuild_group.lua writes them
+        reports = read_stored_bytes_list(
+            await self.call("HMGET", self._keys.group_reports(group), *fields), len(fields)
+        )
+        return {name: left for (name, left), report in zip(left_ms.items(), reports, strict=True) if report is None}
 
     async def read_lease(self, group: str, consumer: str) -> float:
         """Returns the server's time in ms at which this worker's lease ends, 0 if it has none."""

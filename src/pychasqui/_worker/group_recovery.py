@@ -8,10 +8,14 @@ worker's loop receives entries; the lock keeps the two apart.
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 
+from .._core.clock import lease_clock
 from .._core.guarded_log import GuardedLogger
 from .._core.limits import MAX_WORKER_LEASE_MS
+from .._core.printable import printable
 from .._redis.broker import Broker
+from ..errors import RedisTrouble
 from .shared import Holdings
 
 log = GuardedLogger("chasqui.worker")
@@ -29,6 +33,22 @@ class GroupRecovery:
         self._group, self._lease_ms = group, lease_ms
         self.reports = 0  # how many there were; to be compared with a last_report_number_or_never() with the lock held
         self._is_under_way = False
+        self._look_at = 0.0  # when to look again for workers that do not report; 0: the group is there
+        self._awaited = b""  # the worker whose report has not come for a lease
+        self._awaited_until = 0.0  # when its lease ends
+
+    @property
+    def trouble(self) -> str | None:
+        """Why the group has been gone for more than a lease; None if it is there, or is made again soon."""
+        awaited, left_s = self._awaited, max(0.0, self._awaited_until - lease_clock())
+        if not awaited:
+            return None
+        name = printable(awaited[:200].decode("utf-8", "replace"))
+        return f"the consumer group is gone, and waits for '{name}', whose lease ends in {left_s:.0f} s, to report"
+
+    def forget_awaited_worker(self) -> None:
+        """The group is there again."""
+        self._look_at, self._awaited = 0.0, b""
 
     async def report_held_to_rebuild_group(self, broker: Broker) -> bool:
         """Reports what is held if the group is gone, which also renews the lease. Returns whether the group exists."""
@@ -38,9 +58,30 @@ class GroupRecovery:
             self._is_under_way = True
             held = list(self._holdings.held_delivery_numbers().items())
         try:
-            return await broker.report_held_to_rebuild_group(*self._me, held)
+            is_back = await broker.report_held_to_rebuild_group(*self._me, held)
         finally:
             self._is_under_way = False
+        if is_back:
+            self.forget_awaited_worker()
+        else:
+            with suppress(RedisTrouble):
+                await self._name_awaited_worker_once_a_lease(broker)
+        return is_back
+
+    async def _name_awaited_worker_once_a_lease(self, broker: Broker) -> None:
+        """A living worker reports within a third of its lease. One that does not may be a name that somebody wrote."""
+        now = lease_clock()
+        is_time = 0 < self._look_at <= now
+        if is_time or not self._look_at:
+            self._look_at = now + self._lease_ms / 1000
+        if not is_time:
+            return
+        missing = await broker.find_workers_without_report(self._group)
+        awaited, left_ms = next(iter(missing.items()), (b"", 0.0))
+        is_other = awaited != self._awaited
+        self._awaited, self._awaited_until = awaited, now + left_ms / 1000
+        if awaited and is_other:
+            log.warning("%s; if no such worker lives, remove its name from the queue's list of workers", self.trouble)
 
     async def shorten_impossible_leases(self, broker: Broker) -> None:
         """Shortens leases that no worker can have taken, so that nothing waits for their end."""

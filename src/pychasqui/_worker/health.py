@@ -8,6 +8,7 @@ from .._core.health import WorkerHealth
 from .._redis.broker import Broker
 from ..metrics import GuardedSinks
 from .event_writer import EventWriter
+from .group_recovery import GroupRecovery
 from .loop_watch import LoopWatch
 from .promoter import PromoterService
 from .round_trips import RoundTrips
@@ -23,6 +24,7 @@ class HealthCheck:
         shared: Shared,
         brokers: Sequence[Broker],
         *,
+        recovery: GroupRecovery,
         round_trips: RoundTrips,
         loop_watch: LoopWatch,
         promoter: PromoterService,
@@ -32,6 +34,7 @@ class HealthCheck:
     ) -> None:
         self._lease, self._holdings, self._is_closing = shared.lease, shared.holdings, shared.is_closing
         self._brokers = brokers  # the first is the one that work depends on
+        self._recovery = recovery
         self._round_trips = round_trips
         self._loop_watch = loop_watch
         self._promoter = promoter
@@ -59,6 +62,8 @@ class HealthCheck:
             return "closing"
         if not self._brokers[0].is_connected:
             return "no connection to Redis"
+        if (why := self._recovery.trouble) is not None:
+            return why
         if self._lease.is_over:
             why = self._round_trips.trouble
             return "no lease" if why is None else f"no lease: {why}"

@@ -159,6 +159,7 @@ class LeaseRenewal:
         self._has_left = False
         if self._groupless.is_on:
             self._groupless.end()
+            self._recovery.forget_awaited_worker()
             # Entries that were handed back after the last report are pending for us by that report.
             self._call_in_worker_loop(self._may_have_orphans.set)
         until, now = sent_at + self._lease_ms / 1000, lease_clock()

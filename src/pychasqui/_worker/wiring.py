@@ -262,6 +262,7 @@ def build_components(
     health = HealthCheck(
         shared,
         (broker, reading, renewing),
+        recovery=recovery,
         round_trips=round_trips,
         loop_watch=loop_watch,
         promoter=promoter,

@@ -39,8 +39,11 @@ def redis_url_option(*, variables: list[str], default: str | None, about: str) -
 
 
 def _holds_password(url: str) -> bool:
+    """Whether the URL may hold a password, also if the command refuses it: it was typed all the same."""
     try:
         parts = urlsplit(url)
-        return bool(parts.password) or not {"password", "sentinel_password"}.isdisjoint(parse_qs(parts.query))
+        options = parse_qs(parts.query, keep_blank_values=True)
     except ValueError:
-        return False  # the command itself refuses the URL
+        return "@" in url
+    has_at_outside_login = "@" in url and not parts.username and parts.scheme not in ("unix", "embedded")
+    return bool(parts.password) or has_at_outside_login or any("pass" in name.lower() for name in options)
