@@ -40,8 +40,8 @@ test: $(INSTALLED) best-server $(OFFICIAL)/.installed  ## run the suite on the b
 	@$(BIN)/python -m pytest --numprocesses 8 --dist worksteal $(ARGS)
 
 # Left out: tests/deploy has users of its own; tests/cli, tests/frameworks and other tests of programs log in as their URLs
-# say; tests/scripts sends scripts by a client that has all rights; tests/hostile, tests/model and the rest of tests/chaos
-# were not tried in full.
+# say; tests/scripts sends scripts by a client that has all rights; tests/model and the rest of tests/chaos were not tried
+# in full.
 WITH_USERS := tests/story tests/integration tests/interop tests/hostile tests/chaos/test_cuts.py
 
 acl: $(INSTALLED) best-server $(OFFICIAL)/.installed  ## run the suite with the users of chasqui doctor --acl, which must be refused nothing

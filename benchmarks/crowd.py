@@ -1,6 +1,6 @@
 """What many idle workers of one queue cost the server, and how soon a lone job starts among them.
 
-    python -m benchmarks.crowd --workers 10 1000
+    python -m benchmarks.crowd --workers 10 1000      # fails if a thousand cost more than they may
 
 Each crowd has a server of its own. Its workers run in a few processes. They first idle, while the commands and the CPU
 of the server are counted. Then jobs are added one at a time; each is timed from the call of add to the first line of
@@ -20,6 +20,7 @@ import sys
 import time
 from collections import Counter
 from pathlib import Path
+from typing import NamedTuple
 
 from benchmarks.server import ROOT, find_server, running
 from benchmarks.wire import Wire
@@ -27,6 +28,8 @@ from benchmarks.wire import Wire
 QUEUE = "crowd"
 SETTLE_S = 8.0  # after the last start: longer than a blocked read, and than a lease
 GAP_S = (0.03, 0.07)  # between two lone adds
+MANY = 1000  # workers, from which on the bounds hold
+MAX_REQUESTS, MAX_CPU, MAX_LATE_MS = 1.0, 0.1, 2.0
 
 
 def main() -> None:
@@ -42,11 +45,40 @@ def main() -> None:
     if options.member:
         asyncio.run(be_member(options.member[0], int(options.member[1]), options.concurrency))
         return
-    for workers in options.workers:
-        measure(workers, options)
+    found = [measure(workers, options) for workers in sorted(options.workers)]
+    missed = find_missed_bounds(found)
+    print("\n".join(missed) or "all within their bounds")
+    sys.exit(1 if missed else 0)
 
 
-def measure(workers: int, options: argparse.Namespace) -> None:
+class Crowd(NamedTuple):
+    """What was measured of a crowd."""
+
+    workers: int
+    requests: float  # a second of each worker
+    cpu: float  # of the server while all are idle, in cores
+    started: float  # of the lone adds, the share that has run
+    p99_ms: float  # until a lone add starts
+
+
+def find_missed_bounds(crowds: list[Crowd]) -> list[str]:
+    """Says what a crowd of many costs more than it may. The first crowd is the small one to compare it with."""
+    few = crowds[0]
+    missed = [
+        f"{each.workers} workers: only {each.started:.0%} of the lone adds ran" for each in crowds if each.started < 1
+    ]
+    for many in (each for each in crowds if each.workers >= MANY):
+        late_ms = many.p99_ms - few.p99_ms
+        bounds = (
+            (many.requests > MAX_REQUESTS, f"{many.requests:.2f} requests a second each, at most {MAX_REQUESTS:.0f}"),
+            (many.cpu > MAX_CPU, f"{many.cpu:.1%} of a core of the server, at most {MAX_CPU:.0%}"),
+            (late_ms > MAX_LATE_MS, f"p99 {late_ms:.1f} ms above that of {few.workers}, at most {MAX_LATE_MS:.0f}"),
+        )
+        missed += [f"{many.workers} workers: {text}" for is_missed, text in bounds if is_missed]
+    return missed
+
+
+def measure(workers: int, options: argparse.Namespace) -> Crowd:
     with running(find_server(options.server)) as server:
         processes = min(options.processes, workers)
         shares = [workers // processes + (number < workers % processes) for number in range(processes)]
@@ -58,7 +90,7 @@ def measure(workers: int, options: argparse.Namespace) -> None:
             time.sleep(SETTLE_S)
             with Wire(server.url) as wire:
                 used = _cpu_of(members)
-                _show_idle(wire, workers, options.idle)
+                requests, cpu = _show_idle(wire, workers, options.idle)
                 used = (_cpu_of(members) - used) / options.idle
                 print(f"  the processes of the workers: {100 * used:.0f} % of a core")
             asyncio.run(_add_alone(server.url, options.adds))
@@ -71,12 +103,14 @@ def measure(workers: int, options: argparse.Namespace) -> None:
         delays.sort()
         shown = {name: round(1000 * delays[int(share * (len(delays) - 1))], 2) for name, share in QUANTILES.items()}
         print(f"  {len(delays)} lone adds of {options.adds}, ms until they start: {shown}", flush=True)
+        return Crowd(workers, requests, cpu, len(delays) / options.adds, shown["p99"])
 
 
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}
 
 
-def _show_idle(wire: Wire, workers: int, seconds: float) -> None:
+def _show_idle(wire: Wire, workers: int, seconds: float) -> tuple[float, float]:
+    """Returns the requests a second of each worker, and the share of a core that the server has used."""
     calls_before, cpu_before, stats_before = _calls(wire), _cpu_s(wire), _reads(wire)
     blocked = []
     for _ in range(10):
@@ -88,6 +122,7 @@ def _show_idle(wire: Wire, workers: int, seconds: float) -> None:
     print(f"  blocked reads: {blocked}")
     rates = {name: round(number / seconds, 1) for name, number in calls.most_common(12)}
     print(f"  commands a second, those of scripts included: {rates}")
+    return reads / workers, cpu
 
 
 def _cpu_of(processes: list[subprocess.Popen[str]]) -> float:

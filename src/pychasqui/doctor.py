@@ -10,7 +10,8 @@ from ._core.checks import check_queue_name
 from ._core.defaults import GROUP
 from ._core.printable import printable
 from ._redis.acl import ANY, ROLES, make_acl_rules
-from ._redis.doctor import ClockReading, ClusterHealth, DoctorBroker, QueueHealth
+from ._redis.cluster_health import ClusterHealth, MasterHealth, ReplicaHealth, read_replica_health
+from ._redis.doctor import ClockReading, DoctorBroker, QueueHealth
 from ._redis.server_checks import Risks, read_risks
 from ._redis.server_session import ServerSession
 
@@ -23,6 +24,7 @@ SEEN_LATELY_MS = 15_000
 LATE_MS = 15_000  # of what is due; workers move it at once
 GONE_MS = 3_600_000
 MAX_REPLICA_LAG_BYTES = 1024 * 1024
+MAX_MASTERS_SHOWN = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,17 +67,18 @@ class Doctor(ServerSession):
         """Looks at the server's version, persistence, eviction policy, memory, connections and clock."""
         clock = await self._broker.compare_clocks()  # the first call, which makes the connection
         found = list(_examine_version(self._broker))
-        info = await self._broker.read_info()
+        info, cluster = await self._broker.read_info(), await self._broker.read_cluster_health()
         if info is None:
             text = "this user may not call INFO, so persistence, eviction and memory are unknown"
             found.append(Finding("server", "settings", "warning", text, "allow the user INFO: ACL SETUSER name +info"))
         else:
             found += [*_examine_role(info), *_examine_persistence(info), *_examine_eviction(info)]
-            found += [*examine_memory(info), *_examine_clients(info), *examine_replicas(info)]
+            found += [*examine_memory(info), *_examine_clients(info)]
+            found += examine_replicas({"": read_replica_health(info)}) if cluster is None else []
         if "+sentinel://" in self.redis_address:
             text = f"the Sentinels say that {self._broker.server_address} is the master"
             found.append(Finding("server", "master", "ok", text))
-        if (cluster := await self._broker.read_cluster_health()) is not None:
+        if cluster is not None:
             found += examine_cluster(cluster)
         return [*found, examine_clock(clock)]
 
@@ -181,38 +184,53 @@ def _examine_clients(info: dict[str, str]) -> Iterator[Finding]:
         yield Finding("server", "connections", "ok", text)
 
 
-def examine_replicas(info: dict[str, str]) -> Iterator[Finding]:
-    """A master without replicas is judged elsewhere, by its persistence."""
-    written = _read_info_number_or_zero(info, "master_repl_offset")
-    replicas = [_parse_replica_fields(info[f"slave{number}"]) for number in range(64) if f"slave{number}" in info]
-    if not replicas:
+def examine_replicas(by_master: dict[str, ReplicaHealth]) -> Iterator[Finding]:
+    """Examines the replicas of each master. One without replicas is judged elsewhere, by its persistence."""
+    found = {address: each for address, each in by_master.items() if each.count}
+    if not found:
         return
-    behind = [written - _read_info_number_or_zero(each, "offset") for each in replicas if each.get("state") == "online"]
-    text = f"{len(behind)} of {len(replicas)} replicas are online, and {max(behind, default=0):,} bytes behind at most"
-    if len(behind) < len(replicas) or max(behind) > MAX_REPLICA_LAG_BYTES:
-        remedy = "look at the log of the replica that is behind: a failover to it loses jobs"
-        yield Finding("server", "replicas", "warning", text, remedy)
+    online, count = sum(each.online for each in found.values()), sum(each.count for each in found.values())
+    behind = max(each.behind for each in found.values())
+    text = f"{online} of {count} replicas are online, and {behind:,} bytes behind at most"
+    late = [at for at, each in found.items() if each.online < each.count or each.behind > MAX_REPLICA_LAG_BYTES]
+    if late:
+        of = f"; look at those of {', '.join(late)}" if all(late) else ""
+        remedy = "look at the log of the replica that is behind or away: a failover to it loses jobs"
+        yield Finding("server", "replicas", "warning", text + of, remedy)
     else:
         yield Finding("server", "replicas", "ok", text)
-    if "min_slaves_good_slaves" not in info:
+    if not all(each.has_minimum for each in found.values()):
         text = "min-replicas-to-write is 0: a master that is cut off takes jobs which a failover loses"
         remedy = "CONFIG SET min-replicas-to-write 1 on master and replicas; then CONFIG REWRITE"
         yield Finding("server", "min-replicas-to-write", "note", text, remedy)
 
 
 def examine_cluster(cluster: ClusterHealth) -> Iterator[Finding]:
-    text = f"{cluster.masters} masters of {cluster.nodes} nodes have {cluster.slots:,} of 16,384 slots"
+    masters = cluster.masters
+    text = f"{len(masters)} masters of {cluster.nodes} nodes have {cluster.slots:,} of 16,384 slots"
     if cluster.is_ok:
         yield Finding("server", "cluster", "ok", text)
     else:
         yield Finding(
             "server", "cluster", "problem", f"{text}, and the cluster is down", "redis-cli --cluster check, then fix"
         )
+    shown = "; ".join(map(_describe_master, masters[:MAX_MASTERS_SHOWN]))
+    yield Finding("server", "masters", "ok", shown + ("; ..." if len(masters) > MAX_MASTERS_SHOWN else ""))
+    if silent := [each.address for each in masters if not each.answers]:
+        text = f"{', '.join(silent)} does not answer, and the queues in its slots stand still"
+        remedy = "start it again, or wait until a replica has taken over"
+        yield Finding("server", "silent masters", "problem", text, remedy)
+    yield from examine_replicas({each.address: each.replicas for each in masters if each.replicas is not None})
     if cluster.open_slots:
         shown = ", ".join(cluster.open_slots[:5]) + (", ..." if len(cluster.open_slots) > 5 else "")
         text = f"slots are half-migrated, and queues in them stand still: {shown}"
         remedy = "if nobody is moving them now: redis-cli --cluster fix"
         yield Finding("server", "open slots", "warning", text, remedy)
+
+
+def _describe_master(master: MasterHealth) -> str:
+    replicas = {0: "no replica", 1: "1 replica"}.get(master.replica_count, f"{master.replica_count} replicas")
+    return f"{printable(master.address, 100)} has {master.slots:,} slots and {replicas}"
 
 
 def examine_clock(clock: ClockReading) -> Finding:
@@ -298,11 +316,6 @@ def _examine_lateness(subject: str, health: QueueHealth) -> Iterator[Finding]:
                 f"start a worker, or chasqui {role} {name}; where one runs, its log and its /readyz say what is wrong"
             )
             yield Finding(subject, check, "warning", text, remedy)
-
-
-def _parse_replica_fields(text: str) -> dict[str, str]:
-    """Reads ip=127.0.0.1,port=6380,state=online,offset=42,lag=0."""
-    return dict(pair.partition("=")[::2] for pair in text.split(","))
 
 
 def _join_first_consumer_names(consumers: Sequence[object]) -> str:

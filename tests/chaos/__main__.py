@@ -33,7 +33,7 @@ KEPT = PROJECT / ".chaos"
 
 
 def main() -> int:
-    arguments = _arguments()
+    arguments = read_arguments()
     if arguments.engine == "wheel" and not official_is_there():
         print(f"the official package is not installed: no {OFFICIAL_PYTHON}", file=sys.stderr)
         return 2
@@ -77,7 +77,7 @@ async def _run_topology(arguments: argparse.Namespace) -> int:
     for fault in TOPOLOGY_FAULTS[arguments.topology]:
         if arguments.only and fault not in arguments.only:
             continue
-        for _ in range(arguments.rounds if arguments.rounds != len(FAULTS) else 1):
+        for _ in range(arguments.rounds):
             outcome = await run_topology_round(arguments.topology, fault, adders=arguments.adders)
             print(outcome, flush=True)
             is_bad = is_bad or bool(outcome.problems)
@@ -118,10 +118,10 @@ async def _run(arguments: argparse.Namespace, number: int) -> Report:
     return report
 
 
-def _arguments() -> argparse.Namespace:
+def read_arguments(words: list[str] | None = None) -> argparse.Namespace:
     known = list(dict.fromkeys([*FAULTS, *(fault for faults in TOPOLOGY_FAULTS.values() for fault in faults)]))
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description="rounds of faults")
-    parser.add_argument("--rounds", type=int, default=len(FAULTS), help="how many (default: each fault once)")
+    parser.add_argument("--rounds", type=int, help="how many, of a topology of each fault (default: each fault once)")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--first", type=int, default=0, metavar="ROUND", help="number of the first round")
     parser.add_argument("--only", nargs="+", choices=known, metavar="FAULT", help=", ".join(known))
@@ -135,7 +135,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--leaders", type=float, metavar="SECONDS", help="harry schedulers instead, for so long")
     parser.add_argument("--faketime", type=Path, metavar="LIBRARY", help="bend their clocks with libfaketime.so.1")
     parser.add_argument("--out", type=Path, help="write all figures here, as JSON")
-    return parser.parse_args()
+    arguments = parser.parse_args(words)
+    arguments.rounds = arguments.rounds or (1 if arguments.topology else len(FAULTS))
+    return arguments
 
 
 if __name__ == "__main__":

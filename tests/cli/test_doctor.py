@@ -12,10 +12,11 @@ import pytest
 import redis.asyncio
 
 from pychasqui import Job, Queue, RepeatPattern, Worker
+from pychasqui._redis.cluster_health import parse_node_lines, read_replica_health
 from pychasqui._redis.command_replies import ConsumerState
 from pychasqui._redis.doctor import ClockReading, QueueHealth
 from pychasqui.cli.exits import ExitCode
-from pychasqui.doctor import Doctor, Finding, examine_clock, examine_memory, examine_queue_health
+from pychasqui.doctor import Doctor, Finding, examine_clock, examine_memory, examine_queue_health, examine_replicas
 from tests.cli.conftest import Finished
 from tests.cli.terminals import on_terminal, plain
 from tests.support.server import RedisServer
@@ -172,6 +173,40 @@ def test_one_job_and_one_dead_letter_are_no_jobs_and_letters() -> None:
         "1 dead letter was dropped because there was no room",
         "1 dead letter is there",
     ]
+
+
+@pytest.mark.parametrize(
+    ("replica", "expected", "levels"),
+    (
+        ("state=online,offset=5000000", 1, ["ok", "note"]),
+        ("state=online,offset=3000000", 1, ["warning", "note"]),  # 2 MB behind
+        ("state=send_bulk,offset=0", 1, ["warning", "note"]),
+        ("state=online,offset=5000000", 2, ["warning", "note"]),  # one is away
+    ),
+)
+def test_a_replica_that_is_behind_or_away_is_found(replica: str, expected: int, levels: list[str]) -> None:
+    info = {"master_repl_offset": "5000000", "slave0": f"ip=10.0.0.2,port=6379,{replica},lag=0"}
+    found = examine_replicas({"": read_replica_health(info, expected)})
+    assert [one.level for one in found] == levels
+
+
+def test_a_master_that_needs_replicas_to_write_has_no_note_about_it() -> None:
+    info = {"slave0": "ip=h,port=1,state=online,offset=0,lag=0", "min_slaves_good_slaves": "1"}
+    assert [one.check for one in examine_replicas({"": read_replica_health(info)})] == ["replicas"]
+    assert list(examine_replicas({"": read_replica_health({})})) == []
+
+
+def test_nodes_of_a_cluster_are_called_by_the_names_that_they_announce() -> None:
+    """As Redis 6.2, 7.0 and 8.6 list them."""
+    text = (
+        "a 10.0.0.1:7000@17000 myself,master - 0 0 1 connected 0-99 200 [5->-b]\n"
+        "b 10.0.0.2:7000@17000,n2.example,,tls-port=0,shard-id=x slave a 0 0 1 connected\n"
+        "c [::1]:7000@17000,,tls-port=0 master,fail - 0 0 1 connected 100-199\n"
+        "odd\n"
+    )
+    lines = parse_node_lines(text)
+    assert [line.address for line in lines] == ["10.0.0.1:7000", "n2.example:7000", "[::1]:7000"]
+    assert [line.slots for line in lines] == [["0-99", "200", "[5->-b]"], [], ["100-199"]]
 
 
 def test_the_consumers_of_dead_programs_are_found() -> None:

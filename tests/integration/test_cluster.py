@@ -89,8 +89,8 @@ async def test_an_atomic_migration_of_a_slot_loses_nothing(cluster: ClusterServe
     assert (traffic.twice, traffic.refused) == (set(), {})
 
 
-async def findings(url: str) -> dict[str, Finding]:
-    async with Doctor(url) as doctor:
+async def findings(url: str, timeout_s: float = 10) -> dict[str, Finding]:
+    async with Doctor(url, timeout_s=timeout_s) as doctor:
         return {found.check: found for found in await doctor.examine_server()}
 
 
@@ -99,7 +99,30 @@ async def test_the_doctor_shows_masters_and_slots(cluster: ClusterServers) -> No
     found = await findings(cluster.url)
     assert found["cluster"].level == "ok"
     assert found["cluster"].text == "3 masters of 4 nodes have 16,384 of 16,384 slots"
+    for node in cluster.nodes:
+        is_shown = f"127.0.0.1:{node.port} has 5," in found["masters"].text
+        assert is_shown == (cluster.role(node) == "master")
+    assert found["masters"].text.count("1 replica") == 1
+    assert found["replicas"].text.startswith("1 of 1 replicas are online")
+    assert "CONFIG SET min-replicas-to-write 1" in found["min-replicas-to-write"].remedy
     assert "open slots" not in found
+
+
+async def test_the_doctor_finds_a_replica_that_is_away_whichever_master_it_follows(cluster: ClusterServers) -> None:
+    await asyncio.to_thread(cluster.wait_until_well)
+    replica = next(node for node in cluster.nodes if cluster.role(node) == "slave")
+    master = next(node for node in (cluster.nodes[0], cluster.nodes[3]) if node is not replica)
+    replica.kill()
+    try:
+        await eventually(lambda: b"connected_slaves:0" in master.ask("INFO", "replication"))
+        for node in cluster.nodes[1:3]:  # one of them is asked first, the replica follows another
+            found = await findings(f"redis://127.0.0.1:{node.port}")
+            assert found["replicas"].level == "warning"
+            assert "0 of 1 replicas are online" in found["replicas"].text
+            assert f"127.0.0.1:{master.port}" in found["replicas"].text
+    finally:
+        replica.start()
+        await asyncio.to_thread(cluster.wait_until_well)
 
 
 async def test_queues_on_other_nodes_are_found_and_read(cluster: ClusterServers) -> None:
@@ -118,17 +141,17 @@ async def test_queues_on_other_nodes_are_found_and_read(cluster: ClusterServers)
 async def test_queues_of_a_process_have_one_connection_to_each_node(cluster: ClusterServers) -> None:
     """A slot that moves ends no connection: its queue goes over to that of the other node."""
     await asyncio.to_thread(cluster.wait_until_well)
-    names = [cluster.queue_name(share) for share in (0, 1, 2) for _ in range(5)]
+    names = [cluster.queue_name(share) for share in (0, 1, 2) for _ in range(34)]
     async with AsyncExitStack() as stack:
         queues = [await stack.enter_async_context(Queue(name, redis_url=cluster.url)) for name in names]
         for _ in range(2):
             await asyncio.gather(*(queue.add("run") for queue in queues))
         before = [connections(node, b"chasqui-queue-") for node in cluster.nodes]
         assert sorted(map(len, before)) == [0, 1, 1, 1]
-        await asyncio.to_thread(cluster.move_slot, slot(names[14]), cluster.nodes[1])
+        await asyncio.to_thread(cluster.move_slot, slot(names[-1]), cluster.nodes[1])
         await asyncio.gather(*(queue.add("run") for queue in queues for _ in range(5)))
         assert [connections(node, b"chasqui-queue-") for node in cluster.nodes] == before
-        assert [(await queue.counts()).waiting for queue in queues] == [7] * 15
+        assert [(await queue.counts()).waiting for queue in queues] == [7] * 102
 
 
 async def test_messages_stay_at_the_node_of_the_queue_and_come_after_its_slot_has_moved(
@@ -253,6 +276,9 @@ class TestWrongUrls:
             assert "some slots have no master, and redis-cli --cluster check shows which" in said
             said = await self.refused(cluster.url, timeout_s=1, name=dead)
             assert "this node has the slot of the queue, and no replica has taken over: start it again" in said
+            found = await findings(cluster.url, timeout_s=2)
+            assert found["cluster"].level == found["silent masters"].level == "problem"
+            assert f"127.0.0.1:{cluster.nodes[1].port} does not answer" in found["silent masters"].text
         finally:
             cluster.nodes[1].start()
             await asyncio.to_thread(cluster.wait_until_well)

@@ -10,16 +10,24 @@ TRUST = f"ssl_ca_certs={AUTHORITY}"
 CLIENT = f"ssl_certfile={FOLDER / 'client.pem'}&ssl_keyfile={FOLDER / 'client.pem'}"
 
 
+def tls_options(port: int) -> list[str]:
+    """Makes this the only port of a server or a Sentinel, which also use TLS to reach others."""
+    here, client = str(FOLDER / "here.pem"), str(FOLDER / "client.pem")
+    return [
+        *("--port", "0", "--tls-port", str(port), "--tls-replication", "yes"),
+        *("--tls-cert-file", here, "--tls-key-file", here, "--tls-ca-cert-file", str(AUTHORITY)),
+        *("--tls-client-cert-file", client, "--tls-client-key-file", client),
+    ]
+
+
 class TlsNode(RedisServer):
     """Its only port is one for TLS."""
 
     def _command_line(self) -> list[str]:
-        here, client = str(FOLDER / "here.pem"), str(FOLDER / "client.pem")
         return [
             *super()._command_line(),
-            *("--port", "0", "--tls-port", str(self.port), "--tls-cluster", "yes", "--tls-replication", "yes"),
-            *("--tls-cert-file", here, "--tls-key-file", here, "--tls-ca-cert-file", str(AUTHORITY)),
-            *("--tls-client-cert-file", client, "--tls-client-key-file", client),
+            *tls_options(self.port),
+            *("--tls-cluster", "yes"),
             *("--cluster-announce-hostname", "localhost", "--cluster-preferred-endpoint-type", "hostname"),
         ]
 

@@ -11,9 +11,9 @@ from .._core.defaults import GROUP
 from .._wire.lenient import read_cut_text, read_int, read_time_ms_or_zero
 from ..errors import ReplyError
 from .broker import Broker
+from .cluster_health import ClusterHealth, parse_info_fields, read_cluster_health
 from .command_replies import (
     ConsumerState,
-    decode_info_text,
     read_consumer_states,
     read_last_delivered_id_by_group,
     read_members_with_scores,
@@ -59,17 +59,6 @@ class QueueHealth:
     repeatable_late_ms: int = 0  # for how long the first repeatable has been due
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterHealth:
-    """How a cluster is."""
-
-    is_ok: bool
-    slots: int  # that a node has
-    masters: int
-    nodes: int
-    open_slots: list[str]  # half-migrated, each with where it is and where it goes
-
-
 @coroutine_methods_raise_reply_error
 class DoctorBroker:
     """The questions that `chasqui doctor` asks."""
@@ -83,8 +72,7 @@ class DoctorBroker:
             replies = [await self._broker.call("INFO", section) for section in INFO_SECTIONS]
         except ReplyError:
             return None
-        lines = "\n".join(map(decode_info_text, replies)).splitlines()
-        return {name: value.strip() for name, _, value in (line.partition(":") for line in lines) if value}
+        return {name: value for reply in replies for name, value in parse_info_fields(reply).items()}
 
     def server_name_and_version(self) -> str:
         return self._broker.server_name_and_version
@@ -115,18 +103,9 @@ class DoctorBroker:
         if not self._broker.is_in_cluster:
             return None
         try:
-            info = decode_info_text(await self._broker.call("CLUSTER", "INFO"))
-            listed = [decode_info_text(await each.call("CLUSTER", "NODES")) for each in self._broker.for_each_master()]
+            return await read_cluster_health(self._broker)
         except ReplyError:
             return None
-        fields = dict(line.strip().partition(":")[::2] for line in info.splitlines())
-        return ClusterHealth(
-            is_ok=fields.get("cluster_state") == "ok",
-            slots=read_int(fields.get("cluster_slots_assigned")) or 0,
-            masters=read_int(fields.get("cluster_size")) or 0,
-            nodes=read_int(fields.get("cluster_known_nodes")) or 0,
-            open_slots=sorted({slot for text in listed for slot in _describe_migrating_slots(text)}),
-        )
 
     async def compare_clocks(self) -> ClockReading:
         """Compares the clocks: the server's lies somewhere between our two readings."""
@@ -185,14 +164,3 @@ async def _read_lateness_ms(broker: Broker, times_key: str, now_ms: int) -> int:
     """Returns for how long the first member of a sorted set of times has been due."""
     first = read_members_with_scores(await broker.call("ZRANGE", times_key, 0, 0, "WITHSCORES"))
     return max(0, now_ms - read_time_ms_or_zero(first[0][1])) if first else 0
-
-
-def _describe_migrating_slots(text: str) -> list[str]:
-    """Reads CLUSTER NODES: which slots of the node that was asked are half-migrated. Only it knows."""
-    own = next((line.split() for line in text.splitlines() if "myself" in line), [])
-    found = []
-    for word in own[8:]:
-        slot, sign, other = word.strip("[]").partition("->-" if "->-" in word else "-<-")
-        if sign:
-            found.append(f"{slot} {'to' if sign == '->-' else 'from'} {other[:8]}")
-    return found
