@@ -29,6 +29,16 @@ def test_help_imports_no_redis_no_rich_and_no_command():
     assert "worker" in ended.stdout
 
 
+@pytest.mark.parametrize(
+    "words", (("version",), ("worker", "--help"), ("no-such-command",), ("check", "--redis-url", "x"))
+)
+def test_a_fork_of_the_tests_ends_as_a_process_that_a_user_starts(
+    spawned: Finished, forked: Finished, words: tuple[str, ...]
+):
+    a_process, a_fork = ((ended.returncode, ended.stdout, ended.stderr) for ended in (spawned(*words), forked(*words)))
+    assert a_process == a_fork
+
+
 def test_the_help_of_no_command_imports_more_than_options_and_what_they_mean():
     """The rest takes longer than all of this: `--help` has to answer within 150 ms."""
     code = (

@@ -37,8 +37,18 @@ def build(folder: Path, *, umask: int) -> dict[str, Path]:
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    return build(tmp_path_factory.mktemp("once"), umask=0o022)
+def release(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder that `make release-check` fills."""
+    folder = tmp_path_factory.mktemp("release") / "dist"
+    program = [sys.executable, str(ROOT / "tools" / "release-check"), str(folder)]
+    ended = subprocess.run(program, capture_output=True, text=True, check=False, umask=0o022)
+    assert ended.returncode == 0, ended.stderr
+    return folder
+
+
+@pytest.fixture(scope="module")
+def built(release: Path) -> dict[str, Path]:
+    return {path.suffix: path for path in release.iterdir() if path.suffix != ".json"}
 
 
 def test_two_builds_are_the_same_to_the_byte(built: dict[str, Path], tmp_path: Path) -> None:
@@ -61,11 +71,8 @@ def test_every_library_has_a_lower_bound_and_no_upper_one() -> None:
     assert unbound == []
 
 
-def test_a_release_is_checked_and_has_a_bill_of_materials(tmp_path: Path) -> None:
-    program = [sys.executable, str(ROOT / "tools" / "release-check"), str(tmp_path / "dist")]
-    ended = subprocess.run(program, capture_output=True, text=True, check=False)
-    assert ended.returncode == 0, ended.stderr
-    (path,) = (tmp_path / "dist").glob("*.cdx.json")
+def test_a_release_is_checked_and_has_a_bill_of_materials(release: Path) -> None:
+    (path,) = release.glob("*.cdx.json")
     bill = json.loads(path.read_text())
     assert (bill["bomFormat"], bill["specVersion"]) == ("CycloneDX", "1.6")
     assert {component["name"] for component in bill["components"]} >= RUNTIME
@@ -74,7 +81,7 @@ def test_a_release_is_checked_and_has_a_bill_of_materials(tmp_path: Path) -> Non
     (edge,) = (edge for edge in bill["dependencies"] if edge["ref"] == own["bom-ref"])
     assert {re.split("[/@]", needed)[1] for needed in edge["dependsOn"]} == RUNTIME
     for reference in own["externalReferences"]:
-        content = (tmp_path / "dist" / reference["url"]).read_bytes()
+        content = (release / reference["url"]).read_bytes()
         assert reference["hashes"] == [{"alg": "SHA-256", "content": hashlib.sha256(content).hexdigest()}]
 
 

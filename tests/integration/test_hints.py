@@ -26,14 +26,19 @@ async def queue(queue: Queue) -> AsyncIterator[Queue]:
 
 @asynccontextmanager
 async def flooded(witness: redis.asyncio.Redis, channel: str, *messages: str) -> AsyncIterator[None]:
-    """With messages on their way all the time. A flag ends them: redis-py may swallow a cancellation."""
+    """With messages on their way all the time. A flag ends them: redis-py may swallow a cancellation.
+
+    Each comes hundreds of times a second, far more often than anybody may look. More would only hold the machine.
+    """
     is_over = asyncio.Event()
 
     async def flood() -> None:
         while not is_over.is_set():
-            for message in messages:
-                await witness.publish(channel, message)
-            await asyncio.sleep(0)
+            async with witness.pipeline(transaction=False) as pipeline:
+                for message in messages * 2:
+                    pipeline.publish(channel, message)
+                await pipeline.execute()
+            await asyncio.sleep(0.003)
 
     flooding = asyncio.create_task(flood())
     try:

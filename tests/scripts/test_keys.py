@@ -138,8 +138,15 @@ def _keys_of(client: Any, words: list[bytes]) -> set[str]:
         return set()
 
 
-def _writing(client: Any) -> set[bytes]:
-    return {name.upper().encode() for name, about in client.command().items() if "write" in about["flags"]}
+_WRITING: dict[str, frozenset[bytes]] = {}  # the commands of a server that write, by its socket
+
+
+def _writing(client: Any) -> frozenset[bytes]:
+    path = client.connection_pool.connection_kwargs["path"]
+    if path not in _WRITING:
+        found = (name for name, about in client.command().items() if "write" in about["flags"])
+        _WRITING[path] = frozenset(name.upper().encode() for name in found)
+    return _WRITING[path]
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=str)

@@ -9,6 +9,7 @@ exit code.
 
 from __future__ import annotations
 
+import atexit
 import gc
 import importlib
 import io
@@ -20,6 +21,7 @@ import signal
 import socket
 import struct
 import sys
+import threading
 from contextlib import suppress
 from typing import Any
 
@@ -113,7 +115,32 @@ def run(order: dict[str, Any]) -> None:
     elif program.endswith(".py"):
         runpy.run_path(program, run_name="__main__")
     else:
-        runpy.run_module(program, run_name="__main__")
+        run_module(program)
+
+
+def run_module(name: str) -> None:
+    """Runs it to its sys.exit(), and ends without the last part of what an interpreter does at its end.
+
+    That part frees every object, which copies all of the memory that is shared with the server of forks: 24 of the 40
+    ms of a short command. Threads, exit functions and streams end as always, and cycles of what the program made are
+    freed. Any other end, a text as the exit code or a stream that cannot be written are left to the interpreter.
+    """
+    code: int | None = None
+    try:
+        runpy.run_module(name, run_name="__main__")
+    except SystemExit as error:
+        if not isinstance(error.code, int | None):
+            raise
+        code = error.code
+    threading._shutdown()  # type: ignore[attr-defined]  # the interpreter calls it, and typeshed does not have it
+    atexit._run_exitfuncs()
+    gc.collect()
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except (OSError, ValueError):
+        sys.exit(code)
+    os._exit(code or 0)
 
 
 if __name__ == "__main__":

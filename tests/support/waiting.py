@@ -13,29 +13,43 @@ from typing import Any, TypeVar, overload
 
 T = TypeVar("T")
 
+SHORTEST_PAUSE_S, LONGEST_PAUSE_S = 0.01, 0.05
+PAUSES_A_WAIT = 20
+
 
 @overload
-async def eventually(predicate: Callable[[], Awaitable[T]], *, timeout: float = 40, every: float = 0.01) -> T: ...
+async def eventually(
+    predicate: Callable[[], Awaitable[T]], *, timeout: float = 40, every: float | None = None
+) -> T: ...
 
 
 @overload
-async def eventually(predicate: Callable[[], T], *, timeout: float = 40, every: float = 0.01) -> T: ...
+async def eventually(predicate: Callable[[], T], *, timeout: float = 40, every: float | None = None) -> T: ...
 
 
-async def eventually(predicate: Callable[[], Any], *, timeout: float = 40, every: float = 0.01) -> Any:
+async def eventually(predicate: Callable[[], Any], *, timeout: float = 40, every: float | None = None) -> Any:
     """Call `predicate` (plain or async) until it returns something true, and return that.
+
+    It looks every 10 ms at first, and less often the longer it has waited: many tests wait at once, and their looks
+    take the time of tests that work. With `every` it keeps to that.
 
     After `timeout` seconds it raises an AssertionError that shows the last returned value.
     """
-    deadline = time.monotonic() + timeout
+    start = time.monotonic()
+    deadline = start + timeout
     while True:
         answer = predicate()
         value = await answer if inspect.isawaitable(answer) else answer
         if value:
             return value
-        if time.monotonic() > deadline:
+        now = time.monotonic()
+        if now > deadline:
             raise AssertionError(f"not true within {timeout} s; the last value was {value!r}")
-        await asyncio.sleep(every)
+        await asyncio.sleep(_next_pause_s(now - start) if every is None else every)
+
+
+def _next_pause_s(waited_s: float) -> float:
+    return min(LONGEST_PAUSE_S, max(SHORTEST_PAUSE_S, waited_s / PAUSES_A_WAIT))
 
 
 async def first_below(limit_s: float, measure: Callable[[], Awaitable[float]], *, within_s: float = 30) -> float:
