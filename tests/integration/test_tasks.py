@@ -10,7 +10,7 @@ import threading
 import time
 import warnings
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -31,6 +31,7 @@ from pychasqui import (
     ResultNotStored,
     RetryLater,
     Snooze,
+    UnrecoverableError,
     Worker,
     current_job,
 )
@@ -606,20 +607,52 @@ class TestChangesInFlight:
         assert sorted(number for _, number in ran) == list(range(5000))
         assert {code for code, number in ran if number < 4000} == {"old", "new"}
 
+    async def test_a_job_that_an_old_worker_has_buried_runs_on_a_new_one_once_it_is_replayed(
+        self, redis_url: str, queue_name: str
+    ) -> None:
+        old, new = App(redis_url), App(redis_url)
 
-async def commands_of(proxy: Proxy, app: App, worker: Worker | Crew, queue_name: str) -> Counter[str]:
-    """The commands that a hundred jobs take, from their sending to their end."""
-    queue = app.queue(queue_name)
-    async with worker:
-        await (await queue.add("work", {"number": -1})).wait_for_result()
-        proxy.requests.clear()
-        jobs = await queue.add_bulk([{"name": "work", "data": {"number": number}} for number in range(100)])
-        await asyncio.gather(*(job.wait_for_result() for job in jobs))
-    sent = Counter(request.split(b"\r\n", 3)[2].decode().upper() for request in proxy.requests)
-    return Counter({name: count for name, count in sent.items() if count >= 20})
+        @old.task(queue=queue_name, name="send")
+        async def send_to_one(to: str) -> str:
+            if to == "nobody":
+                raise UnrecoverableError("there is no such address")
+            return to
+
+        @new.task(queue=queue_name)
+        async def send(addresses: list[str]) -> int:
+            return len(addresses)
+
+        async with old, new:
+            sent = await send.enqueue(["ada", "bo"])
+            failed = await send_to_one.enqueue("nobody")
+            async with old.worker():
+                for handle in (sent, failed):
+                    with pytest.raises(JobFailed):
+                        await handle.result()
+            letters = new.queue(queue_name).dlq
+            async with new.worker():
+                assert await letters.replay(error_type="InvalidData") == 1
+                assert await sent.result() == 2
+            assert [letter.error_type for letter in await letters.page()] == ["UnrecoverableError"]
+            await letters.purge()
 
 
-async def test_a_task_takes_no_command_for_each_job_that_a_handler_does_not_take(proxy: Proxy, queue_name: str) -> None:
+JOBS = 100
+
+
+async def count_commands(proxy: Proxy, act: Callable[[], Awaitable[object]]) -> Counter[str]:
+    proxy.requests.clear()
+    await act()
+    return Counter(request.split(b"\r\n", 3)[2].decode().upper() for request in proxy.requests)
+
+
+def assert_no_command_a_job_more(by_layer: Counter[str], without: Counter[str]) -> None:
+    """Those that a clock sends, such as renewals, are a few; one for each job would be a hundred."""
+    more = by_layer - without
+    assert more.total() < JOBS / 4, more
+
+
+async def test_a_run_takes_no_command_that_a_run_of_a_handler_does_not_take(proxy: Proxy, queue_name: str) -> None:
     app = App(proxy.url)
 
     @app.task(queue=queue_name)
@@ -630,8 +663,44 @@ async def test_a_task_takes_no_command_for_each_job_that_a_handler_does_not_take
         number: int = job.data["number"]
         return number
 
+    async def run_jobs(worker: Worker | Crew) -> Counter[str]:
+        queue = app.queue(queue_name)
+        async with worker:
+            await (await queue.add("work", {"number": -1})).wait_for_result()
+
+            async def run() -> None:
+                for number in range(JOBS):  # one by one: jobs that share their commands would hide one more
+                    await (await queue.add("work", {"number": number})).wait_for_result()
+
+            return await count_commands(proxy, run)
+
     async with app:
-        plain = Worker(queue_name, handle, redis_url=proxy.url, store_results=True)
-        by_handler = await commands_of(proxy, app, plain, queue_name)
-        by_task = await commands_of(proxy, app, app.worker(), queue_name)
-    assert by_task.keys() == by_handler.keys()
+        by_handler = await run_jobs(Worker(queue_name, handle, redis_url=proxy.url, store_results=True))
+        by_task = await run_jobs(app.worker())
+    assert by_handler.total() >= 3 * JOBS
+    assert_no_command_a_job_more(by_task, by_handler)
+
+
+async def test_an_enqueue_takes_no_command_that_an_add_does_not_take(proxy: Proxy, queue_name: str) -> None:
+    app = App(proxy.url)
+
+    @app.task(queue=queue_name)
+    async def work(number: int) -> None: ...
+
+    async def add() -> None:
+        for number in range(JOBS):
+            await app.queue(queue_name).add("work", {"number": number})
+
+    async def enqueue() -> None:
+        for number in range(JOBS):
+            await work.enqueue(number)
+
+    async with app:
+        await work.enqueue(-1)
+        by_add = await count_commands(proxy, add)
+        by_enqueue = await count_commands(proxy, enqueue)
+        in_bulk = await count_commands(proxy, lambda: app.enqueue_all([work.bind(number) for number in range(JOBS)]))
+        await app.queue(queue_name).purge("waiting")
+    assert by_add.total() >= JOBS
+    assert_no_command_a_job_more(by_enqueue, by_add)
+    assert in_bulk.total() < JOBS / 4, in_bulk

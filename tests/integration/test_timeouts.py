@@ -98,6 +98,44 @@ async def test_a_handler_gives_itself_more_time(queue: Queue, make_worker: Calla
         assert await job.wait_for_result() == "done"
 
 
+async def test_a_handler_that_swallows_its_cancellations_keeps_its_job_and_its_lane(
+    queue: Queue, make_worker: Callable[..., Worker]
+) -> None:
+    """A second worker looks for jobs whose lease has ended, all the time."""
+    runs: list[tuple[str, int]] = []
+    running = most = cancellations = 0
+
+    async def swallow(job: Job) -> str:
+        nonlocal running, most, cancellations
+        runs.append((job.name, job.attempt))
+        if job.name == "next":
+            return "next"
+        running += 1
+        most = max(most, running)
+        ends_at = time.monotonic() + 3
+        while time.monotonic() < ends_at:
+            try:
+                await asyncio.sleep(ends_at - time.monotonic())
+            except asyncio.CancelledError:
+                cancellations += 1
+        running -= 1
+        return "done"
+
+    options: dict[str, Any] = {"concurrency": 1, "lease_ms": 600, "store_results": True}
+    async with make_worker(swallow, **options):
+        job = await queue.add("slow", timeout=SHORT)
+        await eventually(lambda: cancellations)
+        behind = await queue.add("next")
+        assert (await queue.get_job(job.id)) is not None
+        await asyncio.sleep(0.3)
+        assert runs == [("slow", 0)], "the lane is not free"
+        async with make_worker(swallow, **options):
+            assert await behind.wait_for_result() == "next"
+            assert await job.wait_for_result() == "done"
+    assert (most, cancellations) == (1, 3)
+    assert sorted(runs) == [("next", 0), ("slow", 0)]
+
+
 async def test_a_thread_sees_that_its_time_is_over(queue: Queue, make_worker: Callable[..., Worker]) -> None:
     def slow(job: Job) -> str:
         assert not job.is_cancelled
