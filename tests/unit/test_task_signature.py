@@ -7,12 +7,13 @@ import ipaddress
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, TypedDict
 from uuid import UUID
 
+import attrs
 import msgspec
 import pytest
 from hypothesis import given, settings
@@ -58,6 +59,13 @@ class Card:
 
     def __post_init__(self) -> None:
         raise ValueError(f"Invalid card {self.number}")
+
+
+@attrs.define
+class Parcel:
+    weight: float
+    sent: datetime | None = None
+    labels: list[str] = attrs.field(factory=list)
 
 
 class Handle:
@@ -343,7 +351,8 @@ class Refusing:
         raise ValueError(f"{self.x} is refused")
 
 
-MOMENTS = st.datetimes(timezones=st.just(UTC))
+ZONES = st.integers(-1439, 1439).map(lambda minutes: timezone(timedelta(minutes=minutes)))
+MOMENTS = st.datetimes(timezones=ZONES)
 SPANS = st.timedeltas(timedelta(days=-1000), timedelta(days=1000))
 INTS = st.integers(-(2**63), 2**63 - 1)
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]))
@@ -364,6 +373,7 @@ TYPES: dict[Any, st.SearchStrategy[Any]] = {
     ipaddress.IPv4Address: st.ip_addresses(v=4),
     Colour: st.sampled_from(Colour),
     Item: ITEMS,
+    Parcel: st.builds(Parcel, st.floats(allow_nan=False), st.none() | MOMENTS, st.lists(TEXTS, max_size=2)),
     Order: st.builds(Order, st.uuids(), st.lists(ITEMS, max_size=2)),
     Point: st.builds(Point, INTS, INTS),
     Address: st.builds(Address, street=TEXTS),
@@ -388,6 +398,13 @@ def test_any_value_of_a_supported_type_survives_the_trip(annotation: Any) -> Non
         assert trip(taking, value).args[0] == value
 
     travel()
+
+
+@given(MOMENTS)
+def test_the_offset_of_a_time_survives_the_trip(moment: datetime) -> None:
+    def taking(at: datetime) -> None: ...
+
+    assert trip(taking, moment).args[0].utcoffset() == moment.utcoffset()
 
 
 class Picky(msgspec.Struct):
