@@ -41,6 +41,8 @@ def wait_for(children):
 """
 
 ENDINGS = {
+    "a close at the end": "add_some(); [thread.join() for thread in start(add_some)]; queue.close()",
+    "no close at the end": "add_some(); [thread.join() for thread in start(add_some)]",
     "adds in flight in daemon threads": "add(); start(add_for_ever, daemon=True); time.sleep(0.02)",
     "threads that outlive the main one": "start(add_some)",
     "handlers of atexit beside daemon threads": """
