@@ -12,6 +12,7 @@ import statistics
 import sys
 import time
 from datetime import timedelta
+from typing import Any
 
 from pychasqui import Job, Queue, Worker
 from tests.support.server import RedisServer
@@ -33,7 +34,7 @@ async def measure_lateness_s(url: str, count: int) -> list[float]:
             if len(late_s) == count:
                 all_stopped.set()
 
-    options = {"redis_url": url, "concurrency": count, "max_attempts": 1, "events_enabled": False}
+    options: dict[str, Any] = {"redis_url": url, "concurrency": count, "max_attempts": 1, "events_enabled": False}
     async with Queue("timeouts", redis_url=url) as queue, Worker("timeouts", wait_for_long, **options):
         for _ in range(count):
             span_s = random.uniform(0.05, 3.0)
