@@ -348,6 +348,18 @@ class TestApp:
         with pytest.raises(InvalidType, match="must be a dict"):
             App(queues={"mail": 5})  # type: ignore[dict-item]
 
+    async def test_the_address_is_read_at_the_first_use_and_not_when_the_app_is_made(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("REDIS_URL", "nowhere://")
+        app = App()
+        app.task(name="send")(lambda: None)
+        monkeypatch.setenv("REDIS_URL", "redis://there:1")
+        assert app.queue("a").redis_address == "redis://there:1/0"
+        monkeypatch.setenv("CHASQUI_REDIS_URL", "redis://here:2")
+        assert app.queue("b").redis_address == "redis://here:2/0"
+        await app.close()
+
     def test_a_name_in_the_place_of_the_url_is_refused(self) -> None:
         for first in ("shop", "redis.internal", "user:secret@host"):
             with pytest.raises(InvalidArgument, match=r"is the URL of Redis.*App\(name=...\)") as caught:
