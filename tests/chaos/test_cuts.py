@@ -594,7 +594,7 @@ BOUNDARIES: dict[Flow, set[str]] = {
     wait_for_results: {"HELLO", "XREVRANGE", "XREAD", "MGET"},
     purge: {"XREVRANGE", "ZCARD", "purge_waiting", "purge_delayed"},
     obliterate: {"empty_stream"},
-    pause: {"SET", "EXISTS", "DEL", "PUBLISH"},
+    pause: {"pause", "EXISTS", "DEL", "PUBLISH"},
     store_repeatables: {"TIME", "upsert_repeatable", "move_repeatable", "ZRANGE", "ZSCORE", "HMGET"},
 }
 ALSO_SENT = WORKER | {
