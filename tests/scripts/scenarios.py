@@ -332,7 +332,7 @@ def _purge_delayed_beside_others(group: Group) -> Call:
 
 def _purge_delayed(group: Group) -> Call:
     delay(group, HOUR_MS)
-    group.client.xadd(KEYS.events, {"e": "other"})
+    group.client.xadd(KEYS.events, {"e": "other"}, id="1-1")  # no id of an entry
     return lambda by: by.purge_delayed()
 
 
@@ -345,7 +345,7 @@ def _purge_waiting(group: Group) -> Call:
         group.client.set(unique_key(job), group.client.xadd(KEYS.stream, {"d": envelope(job)}), px=HOUR_MS)
     group.client.set(unique_key("alpha"), b"w" + group.stream[0], px=HOUR_MS)
     move_officially(group, "beta")
-    group.client.xadd(KEYS.events, {"e": "other"})
+    group.client.xadd(KEYS.events, {"e": "other"}, id="1-1")  # no id of an entry
     return lambda by: by.purge_waiting()
 
 
