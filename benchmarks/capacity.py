@@ -15,6 +15,7 @@ import argparse
 import asyncio
 import itertools
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -186,18 +187,20 @@ def with_aof(server: Server) -> None:
 
 
 @contextmanager
-def core_awake() -> Iterator[None]:
-    """Keeps a core busy, as load does: a call that wakes a core of a virtual machine costs 25 us more."""
-    spinning = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+def cores_awake() -> Iterator[None]:
+    """Keeps cores from sleeping, as load does, in time that nobody else wants: to wake one costs a call 25 us more."""
+    program = "import os; os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))\nwhile True: pass"
+    spinning = [subprocess.Popen([sys.executable, "-c", program]) for _ in range(os.cpu_count() or 1)]
     try:
         yield
     finally:
-        spinning.kill()
-        spinning.wait()
+        for each in spinning:
+            each.kill()
+            each.wait()
 
 
 def show_costs(options: argparse.Namespace) -> None:
-    with core_awake():
+    with cores_awake():
         found = _measure_all(options)
     print("jobs a second at which one core of the server is full; adds of 50 and of 1")
     for aof, costs in found.items():
@@ -269,13 +272,14 @@ def check(options: argparse.Namespace) -> int:
     ):
         expected = cost_of_job(costs[aof], ADDS, events=events, results=results)
         order = json.dumps({"events": events, "results": results})
-        runs = [run for _ in range(options.runs) for run in _run_load(options, shards, aof, order)]
+        with cores_awake():
+            runs = [run for _ in range(options.runs) for run in _run_load(options, shards, aof, order)]
         found.append(compare(f"{shards} servers, events {events}, results {results}, aof {aof}", expected, runs))
         print(found[-1], flush=True)
-    wrong = [each for each in found if abs(each.error) > MAX_ERROR]
-    worst = max(abs(each.error) for each in found)
-    print(f"{len(found) - len(wrong)} of {len(found)} are within {MAX_ERROR:.0%}, the worst is {worst:.0%} off")
-    return int(bool(wrong))
+    errors = [abs(each.error) for each in found]
+    good = sum(error <= MAX_ERROR for error in errors)
+    print(f"{good} of {len(found)} are within {MAX_ERROR:.0%}, the worst is {max(errors):.0%} off")
+    return int(good < len(found))
 
 
 def compare(load: str, predicted: float, runs: list[tuple[float, float]]) -> Comparison:

@@ -180,6 +180,7 @@ class TestQueues:
             finally:
                 pair.new.resume()
 
+    @pytest.mark.needs_all_rights("a socket is retired with PING, which is a right in a cluster alone")
     async def test_an_add_whose_connection_has_moved_on_before_its_answer_does_not_hang(
         self, pair: Pair, queue_name: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -279,6 +280,7 @@ async def test_an_add_that_a_node_refuses_is_sent_again_and_at_last_known_to_be_
         await adding
 
 
+@pytest.mark.needs_all_rights("a socket is retired with PING, which is a right in a cluster alone")
 async def test_replicas_are_counted_on_two_connections_at_once(
     redis_url: str, queue_name: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

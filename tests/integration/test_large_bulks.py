@@ -125,6 +125,7 @@ async def test_a_stream_whose_ids_end_in_the_middle_leaves_a_bulk_unknown(
         await add_batch_by_transaction(queue)
 
 
+@pytest.mark.needs_all_rights("it reads a key that is no queue's")
 async def test_a_bulk_behind_a_slow_reply_keeps_its_own_timeout(
     proxy: Proxy, queue_name: str, stream: Stream, witness: redis.asyncio.Redis
 ) -> None:

@@ -251,6 +251,7 @@ class TestServer:
                 assert await Stream(client, queue_name).ids() == added
                 await client.aclose()
 
+    @pytest.mark.needs_all_rights("it takes rights away from the user that has all")
     @pytest.mark.parametrize("flow", (one, a_bulk))
     async def test_a_refusal_of_what_is_sent_again_leaves_it_unknown(self, queue_name: str, flow: Flow) -> None:
         """The first sending has added it."""

@@ -29,6 +29,23 @@ async def test_callers_whose_opening_was_replaced_wait_for_the_next(monkeypatch:
     assert openings == 2
 
 
+async def test_the_longest_pause_between_attempts_leaves_time_to_connect_within_a_second(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A host name that leads to the next master is tried again by then."""
+    connection, pauses = Connection(cast(Any, None), printable_url="somewhere"), list[float]()
+
+    async def note(seconds: float) -> None:
+        pauses.append(seconds)
+
+    monkeypatch.setattr("asyncio.sleep", note)
+    monkeypatch.setattr("random.uniform", lambda least, most: most)
+    for _ in range(20):
+        await connection._pause_before_retry()
+    assert pauses[0] < 0.1
+    assert 0.5 < max(pauses) <= 0.8
+
+
 class EverySlotElsewhere:
     """A destination of a cluster whose other slots all lie on other nodes."""
 

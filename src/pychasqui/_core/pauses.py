@@ -4,6 +4,7 @@ from __future__ import annotations
 
 FIRST_PAUSE_S = 0.05
 LONGEST_PAUSE_S = 1.0
+JITTER = (0.3, 0.8)  # shares of a pause between two connections: even after the longest one is made within a second
 LONGEST_RESEND_PAUSE_S = 0.2  # before a call that a live server has refused is sent again
 
 

@@ -18,7 +18,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from .._core.pauses import LONGEST_RESEND_PAUSE_S, GrowingPause, longer_pause_s
+from .._core.pauses import JITTER, LONGEST_RESEND_PAUSE_S, GrowingPause, longer_pause_s
 from ..errors import (
     AuthenticationFailed,
     ChasquiError,
@@ -225,7 +225,7 @@ class Connection:
     async def _pause_before_retry(self) -> None:
         with suppress(TimeoutError):
             async with asyncio.timeout(None) as self._attempt_timeout:
-                await asyncio.sleep(self._backoff.pause_s * random.uniform(0.5, 1.0))
+                await asyncio.sleep(self._backoff.pause_s * random.uniform(*JITTER))
         self._backoff.lengthen_pause_s()
 
     def _leave_server_if_wrong(self) -> None:
