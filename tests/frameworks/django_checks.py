@@ -87,6 +87,13 @@ def wait_until_finished(result: Any, status: str = "") -> Any:
     return result
 
 
+def wait_for_signal(line: str) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while line not in (sent := Path(os.environ["SIGNALS"]).read_text().splitlines()):
+        assert time.monotonic() < deadline, sent
+        time.sleep(0.03)
+
+
 # Enqueuing ------------------------------------------------------------------------------------------------------------
 
 
@@ -346,7 +353,7 @@ def test_an_error_in_text_that_is_not_unicode_is_that_of_the_task() -> None:
 def test_a_task_that_is_stopped_has_failed_with_the_reason() -> None:
     slow = wait_until_finished(tasks.sleep.enqueue())
     assert (slow.status, slow.attempts, len(slow.errors)) == ("FAILED", 1, 1)
-    assert "finished sleep FAILED 1" in Path(os.environ["SIGNALS"]).read_text()
+    wait_for_signal("finished sleep FAILED 1")  # its process sends it when the handler has ended
     assert slow.errors[-1].exception_class is JobTimeout
     waiting = tasks.add.using(run_after=timezone.now() + timedelta(hours=1)).enqueue(1)
     with SyncQueue("default") as queue:
