@@ -282,7 +282,7 @@ class TestPending:
         ids = await bench.fill(2)
         await bench.read()
         held, later_ms = [(one, 0) for one in ids], await bench.broker.read_server_time_ms() + 60_000
-        answers = [await bench.broker.release_entries(GROUP, ME, held, later_ms) for _ in range(2)]
+        answers = [await bench.broker.release_some_entries(GROUP, ME, held, later_ms) for _ in range(2)]
         assert answers == [(2, 2), (0, 2)]
         taken = await bench.broker.take_over_if_lease_is_same(GROUP, OTHER, RELEASED.encode(), 0.0, 0, 10, BOUNDS)
         assert taken is not None
@@ -292,7 +292,7 @@ class TestPending:
         ids = await bench.fill(1)
         await bench.read()
         before_ms = await bench.broker.read_server_time_ms() - 1
-        assert await bench.broker.release_entries(GROUP, ME, [(ids[0], 0)], before_ms) == (0, 0)
+        assert await bench.broker.release_some_entries(GROUP, ME, [(ids[0], 0)], before_ms) == (0, 0)
         assert await bench.broker.list_pending_ids(GROUP, ME, b"", b"+", 10) == [(ids[0], 1)]
 
 

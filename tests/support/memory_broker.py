@@ -496,7 +496,7 @@ class MemoryBroker(Broker):
                 held.deliveries += 1
 
     @_answered
-    async def release_entries(
+    async def release_some_entries(
         self, group: str, consumer: str, held: list[tuple[bytes, int]], deadline_ms: int
     ) -> ReleasedEntries:
         if self.now > deadline_ms:

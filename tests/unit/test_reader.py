@@ -119,7 +119,7 @@ class Redis:
             "read_within_bounds": lambda *_: [],
             "read_last_pending_id": lambda *_: b"999999-0",
             "list_pending": self._list_pending,
-            "release_entries": lambda group, consumer, held, deadline_ms: ReleasedEntries(len(held), len(held)),
+            "release_some_entries": lambda group, consumer, held, deadline_ms: ReleasedEntries(len(held), len(held)),
             "report_held_to_rebuild_group": lambda *_: True,
         }
         self.answers: list[list[Any] | RedisTrouble] = []
@@ -135,7 +135,7 @@ class Redis:
 
     @property
     def released(self) -> list[bytes]:
-        return [entry_id for _, _, held, _ in self.broker.asked("release_entries") for entry_id, _ in held]
+        return [entry_id for _, _, held, _ in self.broker.asked("release_some_entries") for entry_id, _ in held]
 
     @property
     def unblocked(self) -> list[int]:
@@ -444,7 +444,7 @@ class TestShedding:
         bench = ReaderBench()
         await bench.read([entry(1), entry(2), entry(3)])
         bench.redis.pages = [[claimed(1), claimed(2), claimed(3)]]
-        bench.redis.broker.meanwhile["release_entries"] = lambda *_: bench.orphans.adopt_orphans_until_full()
+        bench.redis.broker.meanwhile["release_some_entries"] = lambda *_: bench.orphans.adopt_orphans_until_full()
         await bench.reader._release_surplus_jobs()
         assert (bench.lanes.numbers, bench.redis.released) == ([1], [b"2-0", b"3-0"])
 
@@ -452,9 +452,9 @@ class TestShedding:
     async def lose_a_release(bench: ReaderBench) -> None:
         """A release of entries 2 and 3 is given up, and may still reach Redis."""
         await bench.read([entry(1), entry(2), entry(3)])
-        bench.redis.broker.trouble_of["release_entries"] = ConnectionLost("")
+        bench.redis.broker.trouble_of["release_some_entries"] = ConnectionLost("")
         await bench.reader._release_surplus_jobs()
-        del bench.redis.broker.trouble_of["release_entries"]
+        del bench.redis.broker.trouble_of["release_some_entries"]
         bench.redis.pages = [[claimed(2), claimed(3)]]
 
     async def test_an_entry_whose_release_is_unknown_is_no_orphan(self) -> None:
@@ -468,7 +468,7 @@ class TestShedding:
     async def test_an_entry_is_an_orphan_once_redis_would_refuse_its_release(self) -> None:
         bench = ReaderBench()
         await self.lose_a_release(bench)
-        bench.redis.broker.now = bench.redis.broker.asked("release_entries")[0][3] + 1
+        bench.redis.broker.now = bench.redis.broker.asked("release_some_entries")[0][3] + 1
         await bench.orphans.adopt_orphans_until_full()
         assert bench.lanes.numbers == [1, 2, 3]
 
@@ -494,9 +494,9 @@ class TestShedding:
         bench = ReaderBench()
         await bench.read([entry(1), entry(2), entry(3)])
         if answer == "too late":
-            bench.redis.broker.answer_with["release_entries"] = lambda *_: ReleasedEntries(0, 0)
+            bench.redis.broker.answer_with["release_some_entries"] = lambda *_: ReleasedEntries(0, 0)
         else:
-            bench.redis.broker.trouble_of["release_entries"] = ReplyError("NOPERM")
+            bench.redis.broker.trouble_of["release_some_entries"] = ReplyError("NOPERM")
         await bench.reader._release_surplus_jobs()
         bench.redis.pages = [[claimed(2), claimed(3)]]
         assert bench.orphans.may_exist

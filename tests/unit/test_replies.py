@@ -139,7 +139,7 @@ ASKS: dict[str, Callable[[Broker], Any]] = {
     "claim_name": lambda broker: broker.try_to_claim_name("g", "c", "token", 1000),
     "regroup": lambda broker: broker.report_held_to_rebuild_group("g", "c", 1000, HELD),
     "without report": lambda broker: broker.find_workers_without_report("g"),
-    "release": lambda broker: broker.release_entries("g", "c", HELD, 1),
+    "release": lambda broker: broker.release_some_entries("g", "c", HELD, 1),
     "leave": lambda broker: broker.leave_group("g", "c", 1.0),
     "lease": lambda broker: broker.read_lease("g", "c"),
     "is_paused": lambda broker: broker.is_paused(),

@@ -212,7 +212,9 @@ class TestSending:
         one, other = {0, 8}, {8, 0}
         assert list(one) != list(other)
         own = signature(tag)
-        assert own.pack_arguments_by_name({"numbers": one}) == own.pack_arguments_by_name({"numbers": other})
+        assert own.pack_named_arguments_in_stable_order({"numbers": one}) == own.pack_named_arguments_in_stable_order(
+            {"numbers": other}
+        )
 
     def test_text_is_no_bytes(self) -> None:
         def raw(content: bytes) -> None: ...

@@ -135,7 +135,7 @@ class AddBatch:
         except asyncio.InvalidStateError:  # at Ctrl-C asyncio cancels inside a signal handler, so also in between
             return
 
-    def make_added_records(self, reply: int | bytes) -> list[JobsAdded]:
+    def count_added_by_name_and_mode(self, reply: int | bytes) -> list[JobsAdded]:
         """Returns records of what is in Redis now that was not before, by name and mode."""
         statuses = _read_statuses(reply)
         if self.options is None:

@@ -226,7 +226,7 @@ class Adder:
     def _complete_batch(self, batch: AddBatch, reply: int | bytes) -> None:
         batch.answer_waiters(reply)
         if self._record is not None:
-            for record in batch.make_added_records(reply):
+            for record in batch.count_added_by_name_and_mode(reply):
                 self._record(record)
 
     # Trouble --------------------------------------------------------------------------------------------------------

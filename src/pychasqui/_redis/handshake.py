@@ -10,7 +10,7 @@ from .credentials import Login, RefusedCredentials
 from .dialect import Dialect, read_dialect
 from .endpoint import TOO_MANY_CLIENTS, Endpoint
 from .error_actions import ErrorAction, action_for, is_command_refused
-from .hello_from_info import make_hello_from_info
+from .hello_from_info import ask_info_for_hello_or_none
 from .socket import Socket, pack
 
 HANDSHAKE_TIMEOUT_S = 5.0
@@ -34,7 +34,7 @@ async def perform_handshake(socket: Socket, endpoint: Endpoint, login: Login, pr
     replies = await asyncio.gather(*asked, return_exceptions=True)
     greeting: Any = replies[commands.index(hello)]
     if isinstance(greeting, ReplyError) and is_command_refused(greeting):
-        greeting = await make_hello_from_info(socket, deadline) or greeting
+        greeting = await ask_info_for_hello_or_none(socket, deadline) or greeting
     for words, reply in zip(commands, replies, strict=True):
         if words is hello and not isinstance(greeting, BaseException):
             continue

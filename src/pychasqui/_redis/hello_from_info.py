@@ -9,7 +9,7 @@ from .command_replies import decode_info_text
 from .socket import Socket, pack
 
 
-async def make_hello_from_info(socket: Socket, deadline: float) -> dict[bytes, Any] | None:
+async def ask_info_for_hello_or_none(socket: Socket, deadline: float) -> dict[bytes, Any] | None:
     """Returns the fields of HELLO, with RESP2; None if the server refuses INFO, too, or says no version there."""
     try:
         replies = [await socket.ask(pack("INFO", section), deadline) for section in ("server", "replication")]

@@ -66,7 +66,7 @@ class PendingCalls(LeaseCalls):
         arguments = (word for entry in entries for word in entry)
         await self.run_script(scripts.COUNT_DELIVERY, (self._keys.stream,), (group, consumer, *arguments))
 
-    async def release_entries(
+    async def release_some_entries(
         self, group: str, consumer: str, held: list[tuple[bytes, int]], deadline_ms: int
     ) -> ReleasedEntries:
         """Hands unstarted entries back, each with the number of its earlier deliveries, as many as one call may.

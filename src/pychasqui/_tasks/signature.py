@@ -183,7 +183,7 @@ class Signature:
         misfit = error.misfit if isinstance(error, DataMismatchError) else self._describe_error_of_msgspec(error, data)
         return InvalidArgument(f"{self._task_name}: {misfit.describe_for_caller()}")
 
-    def pack_arguments_by_name(self, given: Mapping[str, Any]) -> dict[str, Any]:
+    def pack_named_arguments_in_stable_order(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the data of values by name, also of positional-only parameters; refuses what cannot be encoded.
 
         Equal values are written alike in every process, so that a schedule whose data has a set is not a changed one.

@@ -68,7 +68,7 @@ class Decoder:
         start.
         """
         if len(entries) > ENTRIES_A_CHECK:
-            return self._decode_in_slices(entries, earlier_deliveries, put_off_after or monotonic() + SLICE_S)
+            return self._decode_or_settle_in_slices(entries, earlier_deliveries, put_off_after or monotonic() + SLICE_S)
         jobs: list[Delivery] = []
         names, small_bytes, max_attempts = self._names, self._small_bytes, self._max_attempts
         for entry_id, fields in entries:
@@ -117,7 +117,9 @@ class Decoder:
             return jobs
         return [job for job in jobs if not self._finish_if_cancelled(job)]
 
-    def _decode_in_slices(self, entries: list[Entry], earlier_deliveries: int, put_off_after: float) -> list[Delivery]:
+    def _decode_or_settle_in_slices(
+        self, entries: list[Entry], earlier_deliveries: int, put_off_after: float
+    ) -> list[Delivery]:
         jobs: list[Delivery] = []
         for start in range(0, len(entries), ENTRIES_A_CHECK):
             if start and monotonic() >= put_off_after:

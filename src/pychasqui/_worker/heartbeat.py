@@ -64,7 +64,7 @@ class Heartbeat:
         A renewal that reaches Redis after the worker has left the group brings its name back.
         """
         self._thread.call_soon_in_thread_if_running(self._stop_renewing)
-        await self._thread.wait_then_cancel(timeout_s=timeout_s)
+        await self._thread.end_thread(cancel_after_s=timeout_s)
 
     def _request_renewal_now(self) -> None:
         """Runs in the worker's loop. The group is gone: the next renewal, which finds that, is sent now."""

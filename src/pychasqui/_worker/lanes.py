@@ -197,7 +197,7 @@ class Lanes:
                     self._started += 1
                     if not job.is_decoded:
                         self._note_handler_waits_and_wake_lanes()
-                        may_start, now = await self._decode_or_put_back(job), monotonic()
+                        may_start, now = await self._decode_and_check_may_start(job), monotonic()
                         if not may_start:
                             self._free_lane_without_run(lane_number)
                             continue
@@ -252,7 +252,7 @@ class Lanes:
             finally:
                 uncancel_current_task()
 
-    async def _decode_or_put_back(self, job: Delivery) -> bool:
+    async def _decode_and_check_may_start(self, job: Delivery) -> bool:
         """Returns whether the job, once it is decoded, is to run and still ours. The decoding may take many turns."""
         as_read = copy(job)
         is_to_run: bool = await self._await_despite_stray_cancellation(self._decode, job)

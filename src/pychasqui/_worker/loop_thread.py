@@ -12,7 +12,7 @@ from .shared import OnDeath
 
 
 class LoopThread:
-    """start() -> the coroutine runs in the thread and calls report_begun() -> wait_then_cancel() ends it.
+    """start() -> the coroutine runs in the thread and calls report_begun() -> end_thread() ends it.
 
     What ends the coroutine before it has begun is raised by start(); what ends it later goes to `on_death`, in the
     worker's loop.
@@ -40,14 +40,15 @@ class LoopThread:
         try:
             await self._begun
         except asyncio.CancelledError:
-            await self.wait_then_cancel()
+            await self.end_thread()
             raise
 
-    async def wait_then_cancel(self, *, timeout_s: float = 0.0) -> None:
+    async def end_thread(self, *, cancel_after_s: float = 0.0) -> None:
+        """Waits until the coroutine has ended and the thread with it; cancels the coroutine after this time."""
         if self._thread is None or self._ended is None:
             return
         self._is_stopping = True
-        await asyncio.wait({self._ended}, timeout=timeout_s)
+        await asyncio.wait({self._ended}, timeout=cancel_after_s)
         if self._task is not None:
             self.call_soon_in_thread_if_running(self._task.cancel)
         await asyncio.wait({self._ended})

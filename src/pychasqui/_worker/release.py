@@ -63,7 +63,7 @@ class Releaser:
         ids = [entry_id for entry_id, _ in entries]
         self._deadlines_ms.update(dict.fromkeys(ids, deadline_ms))
         try:
-            answer = await self._broker.release_entries(self._group, self._consumer, entries, deadline_ms)
+            answer = await self._broker.release_some_entries(self._group, self._consumer, entries, deadline_ms)
         except ReplyError:  # it was answered, so it is not on its way any more
             self._forget_deadlines(ids)
             raise

@@ -217,7 +217,7 @@ class ThreadLanes:
                 return
             if inbox and not threads.is_waking:
                 threads.wake_or_start_one()
-            if not job.is_decoded and not loop_calls.run_and_wait(self._decode_or_put_back(job)):
+            if not job.is_decoded and not loop_calls.run_and_wait(self._decode_and_check_may_start(job)):
                 outcome = DROPPED
                 continue
             job.started_at = monotonic()
@@ -247,7 +247,7 @@ class ThreadLanes:
 
     # In the event loop ----------------------------------------------------------------------------------------------
 
-    async def _decode_or_put_back(self, job: Delivery) -> bool:
+    async def _decode_and_check_may_start(self, job: Delivery) -> bool:
         """Decodes a job that was put off; whether it is still ours, the lease holds, and it is to run."""
         as_read = copy(job)
         is_to_run = await self._decode(job) and job.entry_id not in self._lost_undecoded

@@ -27,7 +27,7 @@ def split_result_id(given: str) -> tuple[str, str]:
     return queue_name, job_id if queue_name else ""
 
 
-def read_call_arguments(data: Any) -> tuple[list[Any], dict[str, Any]] | None:
+def read_call_arguments_or_none(data: Any) -> tuple[list[Any], dict[str, Any]] | None:
     """The arguments in a job's data; None if the data is not of a Django task."""
     if not isinstance(data, dict) or data.keys() - {"args", "kwargs", "attempts"}:
         return None
@@ -83,7 +83,7 @@ def make_done_result(task: Any, id_: str, record: RunRecord) -> Any:
 
 def make_result_from_status(task: Any, id_: str, status: JobStatus, history: RunHistory) -> Any:
     """The result of a job that waits, runs, is dead or was cancelled."""
-    args, kwargs = read_call_arguments(status.data) or ([], {})
+    args, kwargs = read_call_arguments_or_none(status.data) or ([], {})
     result = make_unstarted_result(task, id_, args, kwargs)
     has_failed = status.state in ("dead", "cancelled") or _has_failed_for_good(status, history)
     if has_failed:

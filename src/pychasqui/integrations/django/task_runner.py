@@ -44,7 +44,7 @@ from .task_results import (
     make_result_id,
     make_task_errors,
     make_unstarted_result,
-    read_call_arguments,
+    read_call_arguments_or_none,
     set_result_fields,
     to_datetime,
 )
@@ -77,7 +77,7 @@ class TaskRunner:
         self._worker_id = worker_id
 
     async def run(self, job: Job) -> dict[str, Any]:
-        task, call = find_task(job.name), read_call_arguments(job.data)
+        task, call = find_task(job.name), read_call_arguments_or_none(job.data)
         if task is None:
             raise make_unknown_task_error(job.name, list_declared_paths(), count_put_backs(job))
         if call is None:
