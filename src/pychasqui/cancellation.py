@@ -23,7 +23,8 @@ __all__ = ["Cancellation", "JobCanceller"]
 
 Cancellation = Literal["removed", "stopping", "unknown"]
 MAX_SEARCHED = 500  # entries at the beginning of the stream: what workers have is there
-MAX_SEARCHED_WITHOUT_TIME = 20_000  # if the id does not say where the job should be
+MAX_SEARCHED_WITHOUT_TIME = 20_000  # if the id does not say where the job should be,
+MAX_SEARCHED_BYTES = 16 * 1024 * 1024  # and no further than this
 SEARCHES = 3
 
 
@@ -55,13 +56,15 @@ class JobCanceller:
     async def _find_entry_id(self, job_id: str, id_time_ms: int | None) -> tuple[str, bool]:
         """Returns the id of the job's entry, "" if it was not found, and whether it would have been."""
         finder = self._session().job_finder
-        entry, seen = None, 0
+        entry, seen, seen_bytes, is_cut = None, 0, 0, False
         max_searched = MAX_SEARCHED_WITHOUT_TIME if id_time_ms is None else MAX_SEARCHED
         async for page in finder.read_entry_pages("-", max_searched):
             seen += len(page)
-            if (entry := find_entry(page, job_id)) is not None:
+            seen_bytes += sum(len(word) for _, fields in page for word in fields)
+            is_cut = seen >= MAX_SEARCHED and seen_bytes >= MAX_SEARCHED_BYTES
+            if (entry := find_entry(page, job_id)) is not None or is_cut:
                 break
-        is_all_seen = entry is not None or seen < max_searched
+        is_all_seen = entry is not None or (seen < max_searched and not is_cut)
         if entry is None and id_time_ms is not None and not is_all_seen:
             entry = await finder.find_entry_added_around(lambda page: find_entry(page, job_id), id_time_ms)
         return "" if entry is None else entry[0].decode(), is_all_seen

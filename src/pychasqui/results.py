@@ -141,10 +141,11 @@ class Results:
             for future in futures:
                 if not future.done():
                     future.set_exception(Closed("the queue was closed during a wait for a result"))
-        for task in (self._begun, *self._listening, self._asking):
-            if task is not None:
-                task.cancel()
-                await asyncio.wait({task})
+        tasks = [task for task in (self._begun, *self._listening, self._asking) if task is not None]
+        for task in tasks:  # all of them first: their queue may be collected already
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
         await self._events.close()
 
     def _begin_unless_listening(self) -> asyncio.Task[None]:

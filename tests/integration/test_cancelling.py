@@ -376,10 +376,19 @@ async def test_a_job_whose_window_is_over_is_found_behind_many_others(
     assert await stream.length() == 610
 
 
+@pytest.mark.parametrize(
+    "bounds", ({"MAX_SEARCHED_WITHOUT_TIME": 20}, {"MAX_SEARCHED": 20, "MAX_SEARCHED_BYTES": 1000}), ids=str
+)
 async def test_a_job_whose_window_is_over_is_not_started_also_if_it_is_not_found(
-    queue: Queue, make_worker: Callable[..., Worker], witness: Any, stream: Stream, monkeypatch: pytest.MonkeyPatch
+    queue: Queue,
+    make_worker: Callable[..., Worker],
+    witness: Any,
+    stream: Stream,
+    monkeypatch: pytest.MonkeyPatch,
+    bounds: dict[str, int],
 ) -> None:
-    monkeypatch.setattr("pychasqui.cancellation.MAX_SEARCHED_WITHOUT_TIME", 20)
+    for name, value in bounds.items():
+        monkeypatch.setattr(f"pychasqui.cancellation.{name}", value)
     ran: list[str] = []
 
     async def handle(job: Job) -> None:

@@ -204,12 +204,20 @@ class TestHeld:
 
     def test_a_note_about_a_long_id_takes_the_room_of_several(self, group: Group) -> None:
         group.add(1)
-        assert group.cancel("i" * 77, is_lost=True, most_notes=2) == "stopping"
+        assert group.cancel("i" * 77, is_lost=True, most_notes=4) == "stopping"
         for job_id in ("j" * 38, "j" * 37 * 4):
             with pytest.raises(redis.ResponseError, match="has room beside 1 "):
-                group.cancel(job_id, is_lost=True, most_notes=2)
-        assert group.cancel("j" * 37, is_lost=True, most_notes=2) == "stopping"
+                group.cancel(job_id, is_lost=True, most_notes=4)
+        assert group.cancel("j" * 37, is_lost=True, most_notes=4) == "stopping"
         assert len(group.notes) == 2
+
+    def test_notes_about_jobs_that_were_not_found_leave_half_of_the_room_to_those_that_run(self, group: Group) -> None:
+        group.add_with_options(wanted("a"), wanted("b"))
+        group.read("a", 2)
+        assert [group.cancel(job_id, is_lost=True, most_notes=4) for job_id in ("x", "y")] == ["stopping", "stopping"]
+        with pytest.raises(redis.ResponseError, match="has room beside 2 "):
+            group.cancel("z", is_lost=True, most_notes=4)
+        assert [group.cancel(job_id, most_notes=4) for job_id in ("a", "b")] == ["stopping", "stopping"]
 
 
 class TestEvents:

@@ -339,6 +339,17 @@ class TestTick:
         bench.clock.now += module.GIVE_WAY_AGAIN_S
         assert await bench.tick(-1, unknown) == module.GIVE_WAY_S
         assert (bench.repeats.releases, bench.repeats.aside) == (2, [])
+        bench.clock.now += module.GIVE_WAY_AGAIN_S  # the time doubles: nobody fires anything while all give way
+        assert await bench.tick(-1, unknown) == 1.5
+        bench.clock.now += module.GIVE_WAY_AGAIN_S
+        assert await bench.tick(-1, unknown) == module.GIVE_WAY_S
+
+    async def test_repeatables_that_are_left_due_do_not_keep_the_others_out(
+        self, bench: SchedulerBench, monkeypatch: pytest.MonkeyPatch, no_zone_database: None
+    ) -> None:
+        monkeypatch.setattr(module, "MAX_LEFT_DUE", 2)
+        await bench.tick(-1, *(due(raw=BERLIN_SPEC)._replace(key=key) for key in "abc"))
+        assert [one.key for one, *_ in bench.repeats.aside] == ["c"]
 
     async def test_a_repeatable_that_the_dead_letters_refuse_is_logged_and_the_others_go_on(
         self, bench: SchedulerBench, caplog: pytest.LogCaptureFixture

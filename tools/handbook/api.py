@@ -14,7 +14,7 @@ from typing import Any
 WIDTH = 96
 ROW = re.compile(r"(?P<name>\*{0,2}[\w. ]*\w) {2,}(?P<text>\S.*)")
 OPTION = re.compile(r"Option\[(?P<given>.*), (?P<kept>[^,\[\]]*(?:\[[^\]]*\])?)\]")
-ENGINE = re.compile(r"Broker|: _|\b(LoopQueues|JobRecorder|SendsAll|Enqueues)\b")  # what only the package makes
+ENGINE = re.compile(r"Broker|: _|\b(LoopQueues|JobRecorder|Enqueues)\b")  # what only the package makes
 SPECIAL = ("__aenter__", "__aiter__")  # what a class says by itself, in words
 
 

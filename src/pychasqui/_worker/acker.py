@@ -54,20 +54,21 @@ class OutcomeKind(NamedTuple):
 class CompletedEvents:
     """The events that go with the ack of some jobs, and whether Redis has taken them."""
 
-    __slots__ = ("_writer", "jobs", "were_written")
+    __slots__ = ("_is_refused", "_writer", "jobs", "were_written")
 
     def __init__(self, writer: EventWriter, jobs: list[Delivery]) -> None:
         self._writer = writer
         self.jobs = jobs
-        self.were_written = False
+        self.were_written = self._is_refused = False
 
     def make(self) -> EventBatch:
         """Returns those that are to be written: none if the same call is sent again after they were."""
-        jobs = [] if self.were_written else self.jobs
+        jobs, self._is_refused = [] if self.were_written else self.jobs, False
         return self._writer.make_completed_and_missing_active_events(jobs, self._note_written)
 
     def _note_written(self, count: int, trouble: RedisTrouble | None) -> None:
-        self.were_written = trouble is None
+        self._is_refused = self._is_refused or trouble is not None
+        self.were_written = not self._is_refused
         self._writer.record_write_result(count, trouble)
 
 

@@ -8,7 +8,6 @@ worker's loop receives entries; the lock keeps the two apart.
 from __future__ import annotations
 
 import threading
-from contextlib import suppress
 
 from .._core.clock import lease_clock
 from .._core.guarded_log import GuardedLogger
@@ -63,20 +62,23 @@ class GroupRecovery:
             self._is_under_way = False
         if is_back:
             self.forget_awaited_worker()
-        else:
-            with suppress(RedisTrouble):
-                await self._name_awaited_worker_once_a_lease(broker)
         return is_back
 
-    async def _name_awaited_worker_once_a_lease(self, broker: Broker) -> None:
-        """A living worker reports within a third of its lease. One that does not may be a name that somebody wrote."""
+    async def name_awaited_worker_once_a_lease(self, broker: Broker) -> None:
+        """Logs which worker the group waits for.
+
+        A living one reports within a third of its lease. One that does not may be a name that somebody wrote.
+        """
         now = lease_clock()
         is_time = 0 < self._look_at <= now
         if is_time or not self._look_at:
             self._look_at = now + self._lease_ms / 1000
         if not is_time:
             return
-        missing = await broker.find_workers_without_report(self._group)
+        try:
+            missing = await broker.find_workers_without_report(self._group)
+        except RedisTrouble:
+            return
         awaited, left_ms = next(iter(missing.items()), (b"", 0.0))
         is_other = awaited != self._awaited
         self._awaited, self._awaited_until = awaited, now + left_ms / 1000

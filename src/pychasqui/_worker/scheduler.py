@@ -37,9 +37,10 @@ BYTES_A_CALL = 2 * 1024 * 1024
 NOTHING_FIRED_PAUSE_S = 0.1  # how long to wait after a look at which nothing that is due could be fired
 MAX_DECIDING_S = 0.005  # after this the event loop turns before the next decision: one may take milliseconds
 GIVE_WAY_S = 10.0  # how long a process that does not know the zone of a repeatable lets others lead
-GIVE_WAY_AGAIN_S = 60.0  # how often a process without a zone database lets others lead for the same window
+GIVE_WAY_AGAIN_S = 60.0  # after which a process without a zone database first lets others lead again
+LONGEST_GIVE_WAY_AGAIN_S = 3600.0
 MAX_GIVEN_WAY = 1000
-MAX_LEFT_DUE = 1000  # for how many repeatables that are left due a look lists more
+MAX_LEFT_DUE = 1000  # repeatables that are left due; a look lists that many more
 GATHER_S = 0.05  # after this a call is sent with what it has: what is decided must not wait for slow decisions
 
 
@@ -73,6 +74,7 @@ class SchedulerService(LeaderService):
         self._gives_way = False
         self._left_due: set[str] = set()  # keys of repeatables that wait for a machine with a zone database
         self._gives_way_again_at = 0.0
+        self._give_way_again_s = GIVE_WAY_AGAIN_S  # doubles: nobody fires anything while all give way
         self.missed = 0  # how often a repeatable was found that had not been fired in time
 
     async def _release_leader_lease(self) -> None:
@@ -113,17 +115,17 @@ class SchedulerService(LeaderService):
         self._next_due = min(self._next_due, next_due)
         return self._tick_s
 
-    def _plan_due_fires(self, due: DueRepeatables) -> Iterator[FireDecision | tuple[DueSpec, str]]:
-        """Yields what to do about each; for one that cannot be fired, what is wrong with it."""
+    def _plan_due_fires(self, due: DueRepeatables) -> Iterator[FireDecision | tuple[DueSpec, str] | None]:
+        """Yields what to do about each; for one that cannot be fired, what is wrong with it; None: it is left due."""
         for one in due.specs:
             try:
                 yield from _plan_fires_of_spec(one, due.now_ms, self._grace_ms, self._count_missed_fire)
             except DecodeError as error:
                 detail = f"repeatable {one.key[:200]!r}: {error}"[:500]
-                if not isinstance(error.__cause__, UnknownZone) or not self._try_to_leave_to_others(
+                is_left_due = isinstance(error.__cause__, UnknownZone) and self._try_to_leave_to_others(
                     one, detail, has_database=not isinstance(error.__cause__, NoZoneDatabase)
-                ):
-                    yield (one, detail)
+                )
+                yield None if is_left_due else (one, detail)
 
     def _try_to_leave_to_others(self, due: DueSpec, detail: str, *, has_database: bool) -> bool:
         """Leaves a repeatable whose zone is unknown here as it is, for another worker; False if that is of no use.
@@ -139,7 +141,9 @@ class SchedulerService(LeaderService):
             return True
         if has_database:
             return False
-        if due.key not in self._left_due and len(self._left_due) < MAX_LEFT_DUE:
+        if due.key not in self._left_due:
+            if len(self._left_due) >= MAX_LEFT_DUE:
+                return False  # more would keep all others out of the list
             self._left_due.add(due.key)
             log.error(
                 "this machine has no zone database: install tzdata, or start a worker that has it; a repeatable "
@@ -151,8 +155,10 @@ class SchedulerService(LeaderService):
     def _give_way(self, due: DueSpec, detail: str) -> None:
         if len(self._given_way) >= MAX_GIVEN_WAY:
             self._given_way.clear()
+        if not self._gives_way:
+            self._gives_way_again_at = clock.monotonic() + self._give_way_again_s
+            self._give_way_again_s = min(2 * self._give_way_again_s, LONGEST_GIVE_WAY_AGAIN_S)
         self._given_way[due.key], self._gives_way = due.score, True
-        self._gives_way_again_at = clock.monotonic() + GIVE_WAY_AGAIN_S
         log.error("this machine cannot fire a repeatable, and lets another worker lead: %.300r", detail)
 
     async def _release_lease_and_choose_pause_s(self) -> float:
@@ -238,7 +244,7 @@ def _log_missed_fires(key: str, score_ms: int, caught_up_count: int, given_up_co
 
 
 def batch_fires_with_loop_turns(
-    decisions: Iterator[FireDecision | tuple[DueSpec, str]],
+    decisions: Iterator[FireDecision | tuple[DueSpec, str] | None],
 ) -> Iterator[list[FireDecision] | tuple[DueSpec, str] | None]:
     """Gathers fires into calls of a bounded size; passes the others on as they come.
 

@@ -123,8 +123,9 @@ class Startup:
 
     async def _ensure_group(self) -> None:
         """Makes the group if there is none. Waits until every living worker has reported what it holds."""
-        report = self._components.recovery.report_held_to_rebuild_group
-        while not await self._retry_until_answered(report, self._broker):  # noqa: ASYNC110  others report at any time
+        recovery = self._components.recovery
+        while not await self._retry_until_answered(recovery.report_held_to_rebuild_group, self._broker):
+            await recovery.name_awaited_worker_once_a_lease(self._broker)
             await asyncio.sleep(REGROUP_S)
 
     async def _check_server_risks(self) -> None:

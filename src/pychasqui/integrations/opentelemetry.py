@@ -89,7 +89,7 @@ class OpenTelemetry:
             except BaseException as error:
                 # A run that has timed out was cancelled.
                 timeout = origin.find_timeout_error and origin.find_timeout_error(job.entry_id, error)
-                self._add_error_to_span("process", span, timeout or error)
+                self._add_error_to_span("process", span, error if timeout is None else timeout)
                 raise
             finally:
                 self._end_span("process", span)

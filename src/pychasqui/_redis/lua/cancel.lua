@@ -30,9 +30,9 @@ local call, pcall = redis.call, redis.pcall
 local now_ms = server_time_ms(math.floor)
 
 -- Each worker reads all notes whenever it renews its lease: one of more than 40 bytes takes the room of several.
-local function write_note(field, value)
+local function write_note(field, value, most)
   local count = call('HLEN', notes)
-  if (count + 1) * math.max(1, #field / 40) > most_notes and call('HEXISTS', notes, field) == 0 then
+  if (count + 1) * math.max(1, #field / 40) > most and call('HEXISTS', notes, field) == 0 then
     return redis.error_reply('ERR no note about this job has room beside ' .. count .. ' about cancelled jobs in the stream')
   end
   pcall('PEXPIRE', notes, notes_kept_ms)  -- needs no memory, and what follows a write passes without memory
@@ -59,7 +59,7 @@ for _, where in ipairs({string.match(location or '', '^w?(%d+-%d+)$') or '', kno
   local entry_id, name, trouble
   if where ~= '' then entry_id, name, trouble = find_entry(where, job_id) end
   if trouble then return trouble end
-  if entry_id and not is_unread(entry_id) then return write_note(entry_id, '1') end
+  if entry_id and not is_unread(entry_id) then return write_note(entry_id, '1', most_notes) end
   if entry_id then
     call('XDEL', stream, entry_id)
     if location == where or location == 'w' .. where then pcall('DEL', unique, official) end
@@ -69,5 +69,6 @@ for _, where in ipairs({string.match(location or '', '^w?(%d+-%d+)$') or '', kno
 end
 
 local newest = is_lost and call('XREVRANGE', stream, '+', '-', 'COUNT', 1)[1]
-if newest then return write_note('id ' .. job_id, newest[1]) end
+-- Half of the room: jobs that may not be there must not keep out those that run.
+if newest then return write_note('id ' .. job_id, newest[1], most_notes / 2) end
 return {'unknown', ''}
