@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -39,10 +41,11 @@ backoff = {kind = "exponential", delay = "1s", max_delay = "1h", multiplier = 3,
 
 @pytest.fixture
 async def stored(queue: Queue) -> Queue:
-    """A queue with the repeatables `pinger` and `evil`."""
+    """A queue with the repeatables `pinger` and `b`, which fires hours after the other."""
     await queue.repeatables.upsert("ping", {"a": 1}, repeat=RepeatPattern.every(300_000), key="pinger")
+    hour = (datetime.now(ZoneInfo("Asia/Tokyo")).hour + 6) % 24
     await queue.repeatables.upsert(
-        "\x1b[2J" + "long" * 30, repeat=RepeatPattern.cron("0 3 * * *", "Asia/Tokyo"), key="b"
+        "\x1b[2J" + "long" * 30, repeat=RepeatPattern.cron(f"0 {hour} * * *", "Asia/Tokyo"), key="b"
     )
     return queue
 
