@@ -146,7 +146,7 @@ class TestSecondLife:
         async def unheard(*_: Any) -> ReleasedEntries:
             return ReleasedEntries(0, 1)
 
-        for method in ("release_entries", "leave_group"):
+        for method in ("release_some_entries", "leave_group"):
             monkeypatch.setattr(Broker, method, unheard)
         await add(queue_name, redis_url, "a", attempts=3)
         for life in range(3):
