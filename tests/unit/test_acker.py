@@ -21,7 +21,7 @@ from pychasqui._redis.event_batch import EventBatch, OnWritten
 from pychasqui._redis.failed_jobs import Buried, Rescheduled
 from pychasqui._redis.replies import SettledJobs
 from pychasqui._wire.msgpack import encode_data
-from pychasqui._worker.acker import Acker
+from pychasqui._worker.acker import Acker, CompletedEvents
 from pychasqui._worker.event_writer import EventWriter
 from pychasqui._worker.failed_job_mover import MOVES_AT_ONCE, FailedJobMover
 from pychasqui._worker.unsettled import REFUSED_BYTES
@@ -35,7 +35,7 @@ from tests.support.worker_parts import make_shared
 PATIENCE_S = 2.0
 
 
-class FakeAnnouncer:
+class FakeEventWriter:
     def __init__(self) -> None:
         self.written: list[str] = []
 
@@ -57,7 +57,7 @@ class AckerBench:
 
     def __init__(
         self,
-        event_writer: FakeAnnouncer | None = None,
+        event_writer: FakeEventWriter | None = None,
         result_ttl_ms: int = 0,
         metrics: GuardedSinks | None = None,
     ) -> None:
@@ -181,7 +181,7 @@ async def test_a_unique_job_frees_its_id(bench: AckerBench) -> None:
 class TestEvents:
     @pytest.fixture
     async def bench(self) -> AckerBench:
-        return AckerBench(FakeAnnouncer())
+        return AckerBench(FakeEventWriter())
 
     async def test_completed_events_are_written_with_the_ack_and_not_before(self, bench: AckerBench) -> None:
         bench.broker.line.clear()
@@ -273,6 +273,24 @@ class TestResults:
         assert [len(ids) for ids, _, _ in bench.stored] == [ACK_BATCH, 2, 1, 1, 1, 1]
 
 
+REFUSED = ReplyError("OOM")
+
+
+@pytest.mark.parametrize(
+    ("answers", "are_written"), (((None, None), True), ((REFUSED, None), False), ((None, REFUSED), False)), ids=str
+)
+async def test_events_of_which_redis_has_refused_a_part_count_as_not_written(
+    answers: tuple[ReplyError | None, ...], are_written: bool
+) -> None:
+    shared = make_shared(writes_events=True)
+    writer = EventWriter(MemoryBroker(), shared, max_len=1000, stores_results=True)
+    events = CompletedEvents(writer, [job(1)])
+    batch = events.make()
+    for trouble in answers:  # about the events of jobs without a result, and about the others
+        batch.on_written(1, trouble)
+    assert events.were_written is are_written
+
+
 async def test_a_result_is_not_encoded_without_results_and_events(bench: AckerBench) -> None:
     done = job(1)
     bench.acker.queue_ack(done, object())
@@ -346,7 +364,7 @@ class TestSmallAcks:
         assert bench.acked == [b"%d-0" % number for number in range(5 * ACK_BATCH // 2)]
 
     async def test_an_ack_with_events_is_smaller(self) -> None:
-        bench = AckerBench(FakeAnnouncer())
+        bench = AckerBench(FakeEventWriter())
         for number in range(ACK_BATCH_WITH_EVENTS + 1):
             bench.acker.queue_ack(job(number), None)
         await bench.settle()
