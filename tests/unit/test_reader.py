@@ -724,6 +724,26 @@ class TestRebuiltGroup:
         await bench.read([entry(1), entry(2)], ReplyError("NOGROUP No such key"), [entry(1), entry(2), entry(3)])
         assert bench.lanes.numbers == [1, 2, 3]
 
+    @pytest.mark.parametrize(
+        ("before", "after"),
+        (
+            ([b"1763500000000-9"], [b"1763500000000-9", b"1763500000000-10"]),
+            ([b"1763500000000-10"], [b"1763500000000-9", b"1763500000000-10"]),
+            ([b"1763500000000-0", b"1763500000001-0"], [b"1763500000001-0"]),
+            ([b"9999999999999-0", b"10000000000000-0"], [b"9999999999999-0", b"10000000000000-0"]),
+            ([b"9-0", b"10-0"], [b"9-0", b"10-0", b"1763500000000-0"]),
+            ([b"99999999999999-0"], [b"99999999999999-0", b"100000000000000-0"]),
+        ),
+    )
+    async def test_a_held_entry_is_not_offered_again_whatever_the_length_of_its_id(
+        self, before: list[bytes], after: list[bytes]
+    ) -> None:
+        bench = ReaderBench()
+        _, fields = entry(1)
+        await bench.read(*([[entry_id, fields] for entry_id in ids] for ids in (before, after)))
+        offered = [job.entry_id for job in bench.lanes.jobs]
+        assert sorted(offered) == sorted({*before, *after})
+
     async def test_an_entry_that_is_no_longer_held_is_offered_when_it_is_taken_over(self) -> None:
         """Another worker read it from the new group and died."""
         bench = ReaderBench()

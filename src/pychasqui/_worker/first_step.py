@@ -10,10 +10,12 @@ from __future__ import annotations
 import asyncio
 from asyncio.tasks import _enter_task, _leave_task  # documented in Extending asyncio
 from collections.abc import Awaitable, Callable
+from contextvars import copy_context
+from types import CoroutineType
 from typing import Any, NamedTuple
 
 from .._core.delivery import Delivery
-from .job_context import HandlerExit, SteppedCoroutine, await_rest_of_coroutine, take_first_step_in_new_context
+from .job_context import HandlerExit, SteppedCoroutine, as_coroutine, await_rest_of_coroutine
 
 RunHandler = Callable[[Delivery], Awaitable[Any]]
 
@@ -38,7 +40,10 @@ def run_first_step_and_keep_error(
     """Returns the handler's result if it needed no second step; else the job as it was started, for its lane."""
     _enter_task(loop, lane)
     try:
-        return None, StartedJob(job, take_first_step_in_new_context(handler, job))
+        run = copy_context().run
+        awaitable = run(handler, job)
+        rest: Any = awaitable if type(awaitable) is CoroutineType else as_coroutine(awaitable)
+        return None, StartedJob(job, SteppedCoroutine(run, rest, run(rest.send, None)))
     except StopIteration as stop:
         return stop.value, None
     except BaseException as error:  # noqa: BLE001  whatever it is, its lane sees it

@@ -23,6 +23,8 @@ from .prefetch import Prefetch
 from .shared import Shared
 from .thread_lanes import AnyLanes
 
+MS_DIGITS = 13  # of the time in an entry id
+
 
 class ReadSnapshot(NamedTuple):
     """The state when entries were asked for. If it has changed when they come, they may belong to another worker."""
@@ -52,7 +54,7 @@ class Intake:
         self._recovery = recovery
         self._prefetch = prefetch
         self._on_batch = on_batch
-        self._last_id = (0, 0)  # the greatest entry id that was ever taken in
+        self._last_id = b"0-0"  # the greatest entry id that was ever taken in
         self._expected = 0  # how many calls are under way that bring entries
         self._asked = ReadSnapshot(0, 0)
         self._arrived: set[bytes] | None = None  # while a page of orphans is on its way: what comes meanwhile
@@ -113,13 +115,17 @@ class Intake:
         """
         if not entries:
             return False
-        # hot: a comparison a batch, not one an entry
-        first = entry_sort_key(entries[0][0])
-        is_behind = first <= self._last_id
-        last = first if len(entries) == 1 else entry_sort_key(entries[-1][0])
-        if last > self._last_id:
+        first, last, greatest = entries[0][0], entries[-1][0], self._last_id
+        # hot: two slices a batch instead of parsed ids, 1 us of a cold cache; until 2286, times have 13 digits
+        if (
+            greatest[:MS_DIGITS] < first[:MS_DIGITS] <= last[:MS_DIGITS]
+            and greatest[MS_DIGITS : MS_DIGITS + 1] == first[MS_DIGITS : MS_DIGITS + 1] == b"-"
+            and last[MS_DIGITS : MS_DIGITS + 1] == b"-"
+        ):
             self._last_id = last
-        return is_behind
+            return False
+        self._last_id = max(greatest, last, key=entry_sort_key)
+        return entry_sort_key(first) <= entry_sort_key(greatest)
 
     # Claimed entries and orphans ------------------------------------------------------------------------------------
 
@@ -162,7 +168,7 @@ class Intake:
     def _decode_and_put_into_lanes(self, claimed: list[ClaimedEntry]) -> None:
         if not claimed:
             return
-        self._last_id = max(self._last_id, *(entry_sort_key(entry.id) for entry in claimed))
+        self._last_id = max(self._last_id, *(entry.id for entry in claimed), key=entry_sort_key)
         self._prefetch.record_entry_sizes(len(claimed), sum(map(_entry_bytes, claimed)))
         for entry in claimed:
             if entry.fields is not None:

@@ -9,13 +9,11 @@ from __future__ import annotations
 import asyncio
 import types
 from collections.abc import Awaitable, Callable, Coroutine, Generator
-from contextvars import copy_context
-from types import CoroutineType, FrameType
-from typing import Any, NamedTuple, TypeVar
+from types import FrameType
+from typing import Any, NamedTuple
 
 from .task_ends import uncancel_current_task
 
-T = TypeVar("T")
 MAX_FRAMES = 50
 _FRAMES = ("cr_frame", "gi_frame", "ag_frame")
 _AWAITS = ("cr_await", "gi_yieldfrom", "ag_await")
@@ -34,14 +32,6 @@ class SteppedCoroutine(NamedTuple):
     run: Callable[..., Any]  # in its context
     rest: Coroutine[Any, Any, Any]
     waits_for: Any
-
-
-def take_first_step_in_new_context(function: Callable[[T], Awaitable[Any]], argument: T) -> SteppedCoroutine:
-    """Calls function(argument) in a new context and steps into what it returns; StopIteration brings its result."""
-    run = copy_context().run
-    awaitable = run(function, argument)
-    rest: Any = awaitable if type(awaitable) is CoroutineType else as_coroutine(awaitable)
-    return SteppedCoroutine(run, rest, run(rest.send, None))
 
 
 async def as_coroutine(awaitable: Awaitable[Any]) -> Any:
