@@ -31,9 +31,20 @@ def test_each_part_of_the_table_is_a_class() -> None:
     assert [name for name in names if not re.search(rf"^class {name}\b", SOURCE, re.MULTILINE)] == []
 
 
-def test_each_layer_of_the_import_contract_is_in_the_tree() -> None:
-    contract = re.search(r"layers = \[(.*?)\]", (ROOT / "pyproject.toml").read_text(), re.DOTALL)
-    assert contract is not None
-    modules = set(re.findall(r"\w+", contract[1]))
+CONTRACTS = [
+    layers.splitlines()
+    for layers in re.findall(r"^layers = \[(.*?)\]$", (ROOT / "pyproject.toml").read_text(), re.DOTALL | re.MULTILINE)
+]
+
+
+def test_each_layer_of_the_import_contract_is_a_line_of_the_tree() -> None:
+    layers = [set(re.findall(r"\w+", line)) for line in CONTRACTS[0] if line]
     tree = PICTURE.with_suffix(".md").read_text().partition("## The tree")[2]
-    assert modules == set(re.findall(r"`(\w+)`", tree.partition("[How a job moves]")[0])) - {"make"}
+    rows = [row.split(" | ")[0] for row in tree.splitlines() if row.startswith("| `")]
+    assert len(layers) == 8
+    assert layers == [set(re.findall(r"`(\w+)`", row)) for row in rows]
+
+
+def test_the_modules_of_the_second_layer_have_layers_of_their_own() -> None:
+    second = set(re.findall(r"\w+", [line for line in CONTRACTS[0] if line][1]))
+    assert second == {name for line in CONTRACTS[1] for name in re.findall(r"\w+", line)}
