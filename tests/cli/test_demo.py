@@ -21,14 +21,13 @@ from pathlib import Path
 import pytest
 
 from pychasqui._redis.keys import REGISTRY
-from pychasqui.cli.demo.jobs import (
-    Runs,
+from pychasqui.cli.demo.process import END_TIMEOUT_S, Runs
+from pychasqui.cli.demo.run import (
     classify_runs_of_job,
     count_jobs_done_at_least_once,
     describe_tally_or_raise,
     tally_outcomes,
 )
-from pychasqui.cli.demo.process import END_TIMEOUT_S
 from pychasqui.cli.exits import CommandFailure
 from tests.cli.conftest import COMMAND, Chasqui, Finished, plain_environment
 from tests.cli.processes import Process, children_of, mentioning, still_running

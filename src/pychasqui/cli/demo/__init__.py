@@ -1,10 +1,4 @@
-"""`chasqui demo`: this process adds jobs, two others run them, and one of those two is killed on the way.
-
-run.py       the private server, the adding, the kill and the wait for the end
-jobs.py      the kinds of jobs, the record of their runs, and the check of that record
-process.py   a process that runs jobs
-screen.py    the progress while they run, and the table at the end
-"""
+"""`chasqui demo`: this process (run.py) adds jobs, two others (process.py) run them, and one of the two is killed."""
 
 from __future__ import annotations
 
