@@ -12,7 +12,7 @@ from weakref import proxy
 from ._core import checks
 from ._core.cached_property import cached_property
 from ._core.config import take_config_fields_as_arguments
-from ._core.options import JobOptions, refuse_options_beside_repeat, refuse_unknown_options
+from ._core.options import JobOptions, refuse_options_beside_repeat
 from ._core.retry_options import RetryOverride
 from ._producer.cancel_and_reschedule import CancelAndReschedule
 from ._producer.config import QueueConfig
@@ -156,10 +156,8 @@ class Queue(OfficialNames, CancelAndReschedule, PauseAndPurge):
         repeat                store a repeatable instead, see `repeatables.upsert`; missed_fires goes with it
         """
         sender = self._get_or_open_loop_session().sender
-        if options:
-            refuse_unknown_options(options)
         if repeat is not None or missed_fires is not None:
-            refuse_options_beside_repeat(repeat, {"job_id": job_id, "wait_replicas": wait_replicas or None, **options})
+            refuse_options_beside_repeat(repeat, job_id, wait_replicas, options)
             assert repeat is not None
             attempts, backoff = options.get("attempts"), options.get("backoff")
             return await self.upsert_repeatable_job(

@@ -13,7 +13,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, NamedTuple, TypedDict
 
 from ..errors import LONGEST_DELAY_S, InvalidArgument, InvalidType
-from .limits import ID_COST, OPTIONS_COST_BYTES
 from .retry_options import BackoffSpec
 from .suggestion import make_suggestion
 
@@ -65,17 +64,17 @@ class AddOptions(NamedTuple):
     expires_ms: int = 0  # how long it may wait for its start; 0 for any time
 
 
-def estimate_options_cost_bytes(job_id: str) -> int:
-    """Returns how many bytes of a plain job cost the server as much as the options of this one."""
-    return OPTIONS_COST_BYTES + ID_COST * len(job_id)
-
-
 PLAIN = AddOptions()
 UNIQUE = AddOptions(only="keep")  # a job_id and no options
 
 
 def check_options_for_redis(job_id: str | None, options: JobOptions, max_delay_ms: int) -> AddOptions:
-    """Checks the options that Redis has to know; `make_retry_override` checks attempts and backoff."""
+    """Checks the names of all options, and the values that Redis has to know.
+
+    `make_retry_override` checks attempts and backoff.
+    """
+    if not options.keys() <= OPTION_NAMES:
+        refuse_unknown_options(options)
     due = _check_delay_and_make_due(options.get("delay_ms"), options.get("delay"), max_delay_ms)
     expires_ms = check_optional_timedelta_ms("expires_in", options.get("expires_in"))
     if expires_ms and due and _ms_until_due(due) >= expires_ms:
@@ -115,11 +114,14 @@ def refuse_unknown_options(options: Mapping[str, Any]) -> None:
         )
 
 
-def refuse_options_beside_repeat(repeat: object, other_options: Mapping[str, Any]) -> None:
-    """Raises for options that contradict `repeat`."""
+def refuse_options_beside_repeat(
+    repeat: object, job_id: str | None, wait_replicas: int, options: Mapping[str, Any]
+) -> None:
+    """Raises for options that contradict `repeat`, and for unknown ones."""
+    refuse_unknown_options(options)
     if repeat is None:
         raise InvalidArgument("missed_fires says what a repeatable does: give repeat, too")
-    for option, value in other_options.items():
+    for option, value in {"job_id": job_id, "wait_replicas": wait_replicas or None, **options}.items():
         if value is not None and option not in WITH_REPEAT:
             raise InvalidArgument(f"{option} contradicts repeat: a repeatable has its own times and ids")
 

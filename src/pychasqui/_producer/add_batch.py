@@ -7,8 +7,8 @@ from collections import Counter
 from contextlib import suppress
 from typing import Any
 
-from .._core.limits import LARGE_JOB_BYTES
-from .._core.options import PLAIN, AddOptions, estimate_options_cost_bytes
+from .._core.limits import ID_COST, LARGE_JOB_BYTES, OPTIONS_COST_BYTES
+from .._core.options import PLAIN, AddOptions
 from .._redis.adding import read_add_statuses, read_added_count_or_none, read_idmp_added_count_or_none
 from .._redis.replies import FULL, NEW
 from ..errors import AddUnknown, ChasquiError, QueueFull
@@ -69,7 +69,7 @@ class AddBatch:
         """Sets the options of the last job; those before it are plain unless they have some."""
         self.options = self.options or [PLAIN] * (len(self.ids) - 1)
         self.options.append(options)
-        self.bytes += estimate_options_cost_bytes(self.ids[-1])
+        self.bytes += OPTIONS_COST_BYTES + ID_COST * len(self.ids[-1])
 
     def fill_with_bulk(
         self,

@@ -7,7 +7,6 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from operator import add
 from typing import Any
 
 import msgspec
@@ -22,7 +21,6 @@ from .._core.options import (
     JobOptions,
     check_optional_timedelta_ms,
     check_options_for_redis,
-    estimate_options_cost_bytes,
 )
 from .._core.retry_options import make_retry_override
 from .._core.user_objects import class_name_of
@@ -85,7 +83,8 @@ class JobBatch:
             return []
         sizes = list(map(len, self.envelopes))
         if self.options is not None:
-            sizes = list(map(add, sizes, map(estimate_options_cost_bytes, self.ids)))
+            columns = zip(sizes, self.ids, strict=True)
+            sizes = [size + limits.OPTIONS_COST_BYTES + limits.ID_COST * len(job_id) for size, job_id in columns]
         if len(sizes) <= limits.ADD_BATCH_JOBS and sum(sizes) <= limits.ADD_BATCH_BYTES:
             return [self]
         batches: list[JobBatch] = []

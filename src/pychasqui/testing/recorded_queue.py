@@ -8,7 +8,7 @@ from typing import Any, NoReturn, Unpack, cast
 from .._core import checks
 from .._core.defaults import MAX_PAYLOAD_BYTES
 from .._core.failure import read_failure
-from .._core.options import JobOptions, refuse_unknown_options
+from .._core.options import JobOptions
 from .._core.outcome import EXPIRED
 from .._producer.config import MAX_DELAY_S
 from .._producer.encoder import Encoder
@@ -53,8 +53,6 @@ class RecordedQueue(Queue):
         """Keeps one job; see Queue.add()."""
         if repeat is not None or missed_fires is not None:
             raise NotSupportedError("a RecordedQueue has no repeatables")
-        if options:
-            refuse_unknown_options(options)
         checks.check_int("wait_replicas", wait_replicas, 0)
         return self._record_job(name, data, job_id, options)
 
