@@ -31,7 +31,7 @@ from pychasqui._redis.connector import Connector
 from pychasqui._redis.keys import Keys
 from pychasqui._redis.reading import ReadRequest
 from pychasqui._redis.replies import ByteBounds, ClaimedEntry
-from pychasqui._wire.dead_letter import encode_dead_letter
+from pychasqui._wire.dead_letter import LastError, encode_dead_letter
 from pychasqui._wire.envelope import decode_envelope, encode_envelope
 from pychasqui._wire.member import split_member
 from pychasqui._wire.msgpack import encode_data
@@ -54,6 +54,7 @@ FAR_MS = 2**53  # a deadline that no call misses
 OVER_MS = 1000  # for how long a lease that is over has been so
 SLACK_MS = 60_000  # far more than passes between two commands, far less than makes an entry idle
 FAILURE = read_failure(LookupError("the handler failed"))
+LAST_ERROR = LastError(FAILURE.error_type, FAILURE.text, FAILURE.traceback())
 
 slots = st.integers(0, 1)
 picks = st.integers(0, 9)
@@ -325,7 +326,7 @@ class Machine(RuleBasedStateMachine):
 
     def _bury(self, worker: ModelWorker, run: ModelRun, fault: str, reason: str) -> None:
         entry_id = run.job.entry_id
-        letter = encode_dead_letter(run.job, reason, FAILURE, run.job.attempt + 1, worker.name)
+        letter = encode_dead_letter(run.job, reason, LAST_ERROR, run.job.attempt + 1, worker.name)
         is_ours = self._is_ours(worker, run)
         jobs = [buried(*run.place, letter=letter, job_id=run.job.id)]
         answers = self.ask(lambda: self.broker.bury(GROUP, worker.name, 0, jobs, 0), fault)

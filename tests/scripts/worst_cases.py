@@ -31,12 +31,11 @@ from pychasqui._core.limits import (
     UNIQUE_COST_BYTES,
 )
 from pychasqui._core.options import UNIQUE
-from pychasqui._core.outcome import FailedRun
+from pychasqui._core.outcome import FailedRun, Rescheduled
 from pychasqui._producer.encoder import JobBatch
 from pychasqui._producer.session import MOVED_A_CALL
 from pychasqui._redis import scripts
 from pychasqui._redis.cancellations import MAX_NOTES
-from pychasqui._redis.failed_jobs import Rescheduled
 from pychasqui._redis.inspector import PURGED_A_CALL
 from pychasqui._redis.keys import REGISTRY
 from pychasqui._redis.leases import CLAIMED_A_CALL

@@ -23,10 +23,10 @@ from functools import wraps
 from typing import Any, NamedTuple, TypeVar, cast
 
 from pychasqui._core.limits import RELEASED
+from pychasqui._core.outcome import Buried, Rescheduled
 from pychasqui._redis.broker import Broker
 from pychasqui._redis.cancellations import Cancellations
 from pychasqui._redis.event_batch import EventBatch, EventsOnSend
-from pychasqui._redis.failed_jobs import Buried, Rescheduled
 from pychasqui._redis.reading import ReadInFlight, ReadRequest
 from pychasqui._redis.replies import (
     ByteBounds,

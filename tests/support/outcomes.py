@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from pychasqui._core.outcome import FailedRun
-from pychasqui._redis.failed_jobs import Buried, Rescheduled
+from pychasqui._core.outcome import Buried, FailedRun, Rescheduled
 
 RUN = FailedRun(1, 100, "err", "LookupError", "no such customer")
 

@@ -17,8 +17,8 @@ from pychasqui._core.limits import (
     OUTCOME_BATCH,
     RESULT_BATCH_BYTES,
 )
+from pychasqui._core.outcome import Buried, Rescheduled
 from pychasqui._redis.event_batch import EventBatch, OnWritten
-from pychasqui._redis.failed_jobs import Buried, Rescheduled
 from pychasqui._redis.replies import SettledJobs
 from pychasqui._wire.msgpack import encode_data
 from pychasqui._worker.acker import Acker, CompletedEvents

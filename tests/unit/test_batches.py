@@ -7,7 +7,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from pychasqui._core.limits import MAX_JOB_ID_BYTES, OUTCOME_BATCH, OUTCOME_BYTES
-from pychasqui._redis.failed_jobs import OUTCOME_EXTRA_BYTES, Buried, Rescheduled
+from pychasqui._core.outcome import OUTCOME_EXTRA_BYTES, Buried, Rescheduled
 from pychasqui._worker.failed_job_mover import MOVES_AT_ONCE, cut_first_batches
 from tests.support.outcomes import buried, rescheduled
 

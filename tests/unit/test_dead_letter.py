@@ -13,7 +13,7 @@ from pychasqui._core.delivery import Delivery
 from pychasqui._core.failure import read_failure
 from pychasqui._core.limits import MAX_ERROR_CHARS, MAX_TRACEBACK_CHARS
 from pychasqui._core.retry_options import RetryOverride
-from pychasqui._wire.dead_letter import encode_dead_letter, encode_letter_of_rejected_entry, read_dead_letter
+from pychasqui._wire.dead_letter import LastError, encode_dead_letter, encode_letter_of_rejected_entry, read_dead_letter
 from pychasqui._wire.envelope import decode_envelope
 from pychasqui._wire.msgpack import encode_data
 from pychasqui._worker.lanes import Lanes
@@ -34,7 +34,11 @@ def job(attempt: int = 0, retry: RetryOverride | None = None, name: str = "mail"
 
 
 def letter_of(job: Delivery, reason: str, error: BaseException | None, runs: int, worker: str) -> list[bytes]:
-    return encode_dead_letter(job, reason, None if error is None else read_failure(error), runs, worker)
+    if error is None:
+        return encode_dead_letter(job, reason, None, runs, worker)
+    failure = read_failure(error)
+    last_error = LastError(failure.error_type, failure.text, failure.traceback())
+    return encode_dead_letter(job, reason, last_error, runs, worker)
 
 
 def fields_of(letter: list[bytes]) -> dict[bytes, bytes]:

@@ -9,9 +9,9 @@ from collections.abc import Callable
 import pytest
 
 from pychasqui._core.delivery import Delivery
+from pychasqui._core.outcome import Buried, Rescheduled
 from pychasqui._core.retry_options import BackoffSpec, RetryOverride, RetryPolicy
 from pychasqui._core.run_timeouts import RunTimeouts
-from pychasqui._redis.failed_jobs import Buried, Rescheduled
 from pychasqui._wire.envelope import PUT_BACKS, decode_envelope, encode_extras, read_extra, read_snoozes
 from pychasqui._wire.member import split_member
 from pychasqui._wire.msgpack import encode_data

@@ -1,4 +1,4 @@
-"""The clocks of a worker: `lease_clock` for its own lease, `monotonic` for pauses and deadlines.
+"""The clocks: `lease_clock` for a worker's own lease, `monotonic` for pauses and deadlines, `now_ms` for dates.
 
 Cold modules call `clock.monotonic()`, so that a test can replace it in this one place. Hot ones import it from `time`.
 """
@@ -15,3 +15,8 @@ lease_clock: Callable[[], float] = (
 )
 
 monotonic: Callable[[], float] = time.monotonic
+
+
+def now_ms() -> int:
+    """Returns the time of day, in ms since 1970."""
+    return time.time_ns() // 1_000_000

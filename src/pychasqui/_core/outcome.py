@@ -1,4 +1,7 @@
-"""Decides what becomes of a job whose run failed: another run after a delay, or the dead letters. Pure."""
+"""Decides what becomes of a job whose run failed: another run after a delay, or the dead letters. Pure.
+
+The values at the end have what is known of the job until Redis has taken it.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,7 @@ from .retry_options import RetryPolicy
 
 CANCELLED = "cancelled"  # the reason of a job that ends because it was cancelled; it gets no dead letter
 EXPIRED = "expired"  # the reason of a job that was not started in time
+OUTCOME_EXTRA_BYTES = 1000  # about what an outcome takes beside its job's data
 
 
 class Retry(NamedTuple):
@@ -90,3 +94,49 @@ def make_failed_run(job: Delivery, failure: Failure) -> FailedRun:
     """Copies what events and metrics need, so that the error and its frames can be freed before Redis answers."""
     duration_us = int((job.ended_at - job.started_at) * 1_000_000)
     return FailedRun(job.attempt + 1, duration_us, failure.kind, failure.error_type, failure.text)
+
+
+class Rescheduled(msgspec.Struct, gc=False):
+    """A job that is to run again. Its events and metrics are derived from these fields."""
+
+    entry_id: bytes
+    delivery: int
+    delay_ms: int
+    member: bytes
+    job_id: str
+    may_be_unique: bool
+    job_name: str
+    at_ms: int  # when this was decided
+    run: FailedRun
+    size: int = 0  # about how many bytes it takes here
+
+    def __post_init__(self) -> None:
+        self.size = len(self.member) + OUTCOME_EXTRA_BYTES
+
+    def as_cancelled(self) -> Buried:
+        """Returns the same job, which was cancelled before it could be moved: it does not run again."""
+        run = msgspec.structs.replace(self.run, kind="cancelled", error_type="", error="")
+        own = (self.job_id, self.may_be_unique, self.job_name)
+        return Buried(self.entry_id, self.delivery, [], *own, self.at_ms, CANCELLED, run.attempt, run)
+
+
+class Buried(msgspec.Struct, gc=False):
+    """A job, or an entry that could not become one, that is to be buried. Events and metrics come from it.
+
+    A cancelled job has an empty letter: it is only removed.
+    """
+
+    entry_id: bytes
+    delivery: int
+    letter: list[bytes]
+    job_id: str | None  # None: the entry could not become a job
+    may_be_unique: bool
+    job_name: str
+    at_ms: int  # when this was decided
+    reason: str
+    runs: int
+    run: FailedRun | None = None  # the last run, if it was here
+    size: int = 0  # about how many bytes it takes here
+
+    def __post_init__(self) -> None:
+        self.size = sum(map(len, self.letter)) + OUTCOME_EXTRA_BYTES

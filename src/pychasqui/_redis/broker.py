@@ -23,6 +23,7 @@ from collections.abc import Callable, Coroutine, Generator
 from dataclasses import replace
 from typing import Any
 
+from .._core.outcome import Buried, Rescheduled
 from .._wire.job_log import LINE
 from ..errors import ConnectionLost, ReplyError
 from . import scripts
@@ -32,7 +33,7 @@ from .command_replies import decode_info_text, find_client_count, read_ackdel_co
 from .delayed import INDEX_KEPT_MS, DelayedCalls
 from .error_actions import is_command_refused
 from .event_batch import EventBatch, EventsOnSend, send_or_drop_events
-from .failed_jobs import Buried, Rescheduled
+from .failed_jobs import make_bury_arguments, make_reschedule_arguments
 from .keys import Keys
 from .pending import PendingCalls
 from .reading import ReadInFlight, ReadRequest
@@ -223,7 +224,7 @@ class Broker(PendingCalls, DelayedCalls, CancelCalls):
         keys = (self._keys.stream, self._keys.delayed, self._keys.events, regroup, notes)
         words: list[Any] = [group, consumer, self._keys.prefix, INDEX_KEPT_MS, events_max_len]
         for job in jobs:
-            words += job.script_arguments(with_events=events_max_len > 0)
+            words += make_reschedule_arguments(job, with_events=events_max_len > 0)
         return read_settled_jobs(await self.run_script(scripts.RESCHEDULE, keys, tuple(words)), len(jobs))
 
     async def bury(
@@ -241,7 +242,7 @@ class Broker(PendingCalls, DelayedCalls, CancelCalls):
         )
         words: list[Any] = [group, consumer, max_len, self._keys.prefix, events_max_len]
         for job in jobs:
-            words += job.script_arguments(with_events=events_max_len > 0)
+            words += make_bury_arguments(job, with_events=events_max_len > 0)
         return read_settled_jobs(await self.run_script(scripts.BURY, keys, tuple(words)), len(jobs))
 
     # Reporting ------------------------------------------------------------------------------------------------------

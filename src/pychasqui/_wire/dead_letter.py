@@ -18,10 +18,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from .._core.delivery import Delivery
-from .._core.failure import Failure
 from .._core.limits import MAX_ERROR_CHARS, MAX_TRACEBACK_CHARS, MAX_U32
 from ..errors import DecodeError
 from .entry import ENVELOPE, NAME, Entry, decode_name_or_empty
@@ -30,6 +29,14 @@ from .lenient import LATEST_MS, read_cut_text, read_entry_id, read_first_pairs, 
 from .msgpack import decode_data
 
 MAX_TYPE_CHARS = 200
+
+
+class LastError(NamedTuple):
+    """What the last run raised."""
+
+    kind: str
+    text: str
+    traceback: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,29 +76,25 @@ class DeadJob:
         return encode_envelope(old.id, payload, old.created_at_ms, 0, old.retry, extras)
 
 
-def encode_dead_letter(job: Delivery, reason: str, failure: Failure | None, runs: int, worker: str) -> list[bytes]:
+def encode_dead_letter(job: Delivery, reason: str, error: LastError | None, runs: int, worker: str) -> list[bytes]:
     """Writes the letter of a job: the official fields first, then what went wrong."""
     attempt = min(job.attempt, MAX_U32)
     envelope = encode_envelope(job.id, job.payload, job.created_at_ms, attempt, job.retry, job.extras)
     # hot: 0.3 us less than a list that grows word by word
     name = (NAME, job.name.encode()) if job.name else ()
-    error = () if failure is None else _encode_error_fields(failure)
+    last = () if error is None else _encode_error_fields(error)
     head = (b"source_id", job.entry_id, b"reason", reason.encode(), b"attempts", b"%d" % runs)
-    return [ENVELOPE, envelope, *name, *head, *error, b"worker", worker.encode()]
+    return [ENVELOPE, envelope, *name, *head, *last, b"worker", worker.encode()]
 
 
-def _encode_error_fields(failure: Failure) -> tuple[bytes, ...]:
-    kind, text = (
-        _cut_and_encode_text(failure.error_type, MAX_TYPE_CHARS),
-        _cut_and_encode_text(failure.text, MAX_ERROR_CHARS),
-    )
+def _encode_error_fields(error: LastError) -> tuple[bytes, ...]:
     return (
         b"error_type",
-        kind,
+        _cut_and_encode_text(error.kind, MAX_TYPE_CHARS),
         b"error",
-        text,
+        _cut_and_encode_text(error.text, MAX_ERROR_CHARS),
         b"traceback",
-        _cut_and_encode_text(failure.traceback(), MAX_TRACEBACK_CHARS),
+        _cut_and_encode_text(error.traceback, MAX_TRACEBACK_CHARS),
     )
 
 

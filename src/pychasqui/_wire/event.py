@@ -13,12 +13,12 @@ waiting, and cancel.lua and move_delayed.lua cancelled.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, NamedTuple, TypeAlias
 
+from .._core.clock import now_ms
 from .._core.outcome import CANCELLED, FailedRun
 from .entry import Entry
 from .lenient import read_cut_text, read_first_pairs, read_int
@@ -131,10 +131,6 @@ def encode_events_for_scripts(*events: Event) -> tuple[str | int, ...]:
         own = event.to_words()
         words += (len(own), *own)
     return tuple(words)
-
-
-def now_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 def cut_event_text(text: str) -> str:

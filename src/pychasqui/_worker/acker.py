@@ -26,12 +26,12 @@ from .._core.limits import (
     RESULT_BATCH_BYTES,
     UNIQUE_COST_BYTES,
 )
+from .._core.outcome import Buried, Rescheduled
 from .._core.printable import printable
 from .._core.user_objects import class_name_of, safe_str
 from .._redis.broker import AckInFlight, Broker
 from .._redis.error_actions import ErrorAction, action_for
 from .._redis.event_batch import EventBatch, EventsOnSend
-from .._redis.failed_jobs import Buried, Rescheduled
 from .._wire.msgpack import encode_data
 from ..errors import RedisTrouble
 from ..metrics import GuardedSinks

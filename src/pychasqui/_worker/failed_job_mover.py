@@ -12,8 +12,8 @@ from typing import TypeVar
 
 from .._core.guarded_log import GuardedLogger
 from .._core.limits import ID_COST, OUTCOME_BATCH, OUTCOME_BYTES
+from .._core.outcome import Buried, Rescheduled
 from .._redis.broker import Broker
-from .._redis.failed_jobs import Buried, Rescheduled
 from .._redis.replies import CANCELLED as CANCELLED_MEANWHILE
 from .._redis.replies import LOST, MOVED, REFUSED, SettledJobs
 from ..metrics import GuardedSinks

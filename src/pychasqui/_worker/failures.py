@@ -5,17 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import random
 
+from .._core.clock import now_ms
 from .._core.delivery import Delivery
 from .._core.failure import Failure, read_failure
 from .._core.guarded_log import GuardedLogger
 from .._core.limits import MAX_U32
-from .._core.outcome import CANCELLED, EXPIRED, Retry, decide_retry_or_dead, make_cancelled_run, make_failed_run
+from .._core.outcome import (
+    CANCELLED,
+    EXPIRED,
+    Buried,
+    Rescheduled,
+    Retry,
+    decide_retry_or_dead,
+    make_cancelled_run,
+    make_failed_run,
+)
 from .._core.retry_options import KINDS, RetryPolicy
-from .._redis.failed_jobs import Buried, Rescheduled
-from .._wire.dead_letter import encode_dead_letter, encode_letter_of_rejected_entry
+from .._wire.dead_letter import LastError, encode_dead_letter, encode_letter_of_rejected_entry
 from .._wire.entry import read_name_of_rejected
 from .._wire.envelope import PUT_BACKS, SNOOZES, encode_envelope, read_snoozes, set_or_remove_extra
-from .._wire.event import now_ms
 from .._wire.member import make_delayed_member
 from .failure_log import FailureLog, describe_failure
 from .job_stops import JobStops
@@ -118,11 +126,12 @@ class FailureHandler:
         if not is_logged and self._failure_log.take_room_for_death_line():
             why = "" if failure is None else f": {describe_failure(failure)}"
             log.warning("job %.100r (%.100r) is dead after %d runs: %s%s", job.id, job.name, runs, reason, why)
+        error = None if failure is None else LastError(failure.error_type, failure.text, failure.traceback())
         self._bury(
             Buried(
                 job.entry_id,
                 job.delivery_number,
-                encode_dead_letter(job, reason, failure, runs, self._consumer),
+                encode_dead_letter(job, reason, error, runs, self._consumer),
                 job.id,
                 job.may_be_unique,
                 job.name,

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from .._core.outcome import CANCELLED, FailedRun
-from .._redis.failed_jobs import Buried, Rescheduled
+from .._core.outcome import CANCELLED, Buried, FailedRun, Rescheduled
 from ..metrics import DlqRouted, JobOutcome, JobsCancelled, Record, RetryScheduled
 
 

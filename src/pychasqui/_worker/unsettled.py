@@ -11,8 +11,8 @@ from typing import Generic, TypeVar
 from .._core.delivery import Delivery
 from .._core.guarded_log import GuardedLogger
 from .._core.limits import OUTCOME_BATCH
+from .._core.outcome import Buried, Rescheduled
 from .._redis.error_actions import ErrorAction, action_for
-from .._redis.failed_jobs import Buried, Rescheduled
 from ..errors import RedisTrouble, ReplyError
 from .outage import Outage
 
