@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
-from ._core.repeat_pattern import MissedFiresPolicy, RepeatPattern, next_fire, next_fires
+from ._core.fire_times import next_fire, next_fires
+from ._core.repeat_pattern import MissedFiresPolicy, RepeatPattern
 
 __all__ = ["MissedFiresPolicy", "RepeatPattern", "next_fire", "next_fires"]

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pychasqui._core.fire_plan import GRACE_MS
-from pychasqui._core.repeat_pattern import LAST_MS
+from pychasqui._core.fire_times import LAST_MS
 from pychasqui._redis.repeatables import DueSpec, _read_fire_count_or_minus_one
 from pychasqui._wire.lenient import read_time_ms_or_zero
 from pychasqui._worker.scheduler import _plan_fires_of_spec

@@ -13,8 +13,9 @@ from typing import NamedTuple
 
 from ..errors import InvalidType
 from .checks import check_int
+from .fire_times import next_fire
 from .limits import MAX_U64
-from .repeat_pattern import MissedFiresPolicy, RepeatPattern, next_fire
+from .repeat_pattern import MissedFiresPolicy, RepeatPattern
 
 # Twice what it takes until another leader fires after one has died, and less than an outage that anybody plans.
 GRACE_MS = 15_000

@@ -1,27 +1,22 @@
-"""When a repeatable fires: patterns, policies, and the next times of a pattern. Pure: no I/O, no clock.
+"""When a repeatable fires, as users say it: patterns and policies, and their checks. Pure: no I/O, no clock.
 
 A pattern names *windows*, instants in milliseconds. `every` counts intervals from when the repeatable was stored or,
-if that is later, from its start. `cron` follows a wall clock; `cron_fires.py` has its rules. What a scheduler
-does about a window that is due is decided in `fire_plan.py`.
+if that is later, from its start. `cron` follows a wall clock. `fire_times.py` finds the windows; what a scheduler does
+about one that is due is decided in `fire_plan.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from itertools import islice
 from typing import Any
 
 from ..errors import InvalidArgument, InvalidType
 from .checks import check_int
 from .cron import parse_cron
-from .cron_fires import next_cron_fire_s
 from .limits import MAX_U32, MAX_U64
 from .zones import find_zone
-
-# Windows after the year 9999 count as never; the score of a sorted set holds all milliseconds before it exactly.
-LAST_MS = 253_402_300_799_999
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,30 +146,3 @@ def _timedelta_to_whole_ms(interval: timedelta) -> int:
     if rest:
         raise InvalidArgument(f"interval_ms is {interval}, must be whole milliseconds")
     return milliseconds
-
-
-def next_fire(pattern: RepeatPattern, after_ms: int) -> int | None:
-    """Returns the first window strictly after that instant; None if there is none."""
-    check_int("after_ms", after_ms, 0)
-    if pattern.interval_ms is not None:
-        fire_ms = after_ms + pattern.interval_ms
-    else:
-        assert pattern.expression is not None
-        cron, zone = parse_cron(pattern.expression), find_zone(pattern.tz)
-        second = next_cron_fire_s(cron, zone, after_ms // 1000) if after_ms < LAST_MS else None
-        if second is None:
-            return None
-        fire_ms = second * 1000
-    return fire_ms if fire_ms <= LAST_MS else None
-
-
-def next_fires(pattern: RepeatPattern, n: int, after_ms: int) -> list[int]:
-    """Returns the first `n` windows strictly after that instant; fewer if the pattern has no more."""
-    return list(islice(_iterate_fires_ms(pattern, after_ms), check_int("n", n, 0)))
-
-
-def _iterate_fires_ms(pattern: RepeatPattern, after_ms: int) -> Iterator[int]:
-    fire_ms = next_fire(pattern, after_ms)
-    while fire_ms is not None:
-        yield fire_ms
-        fire_ms = next_fire(pattern, fire_ms)

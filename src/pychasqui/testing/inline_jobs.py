@@ -13,8 +13,8 @@ from datetime import timedelta
 from typing import Any
 
 from .._core.failure import read_failure
+from .._core.fire_times import next_fire
 from .._core.outcome import CANCELLED, EXPIRED, Retry, decide_retry_or_dead
-from .._core.repeat_pattern import next_fire
 from .._core.retry_options import RetryPolicy
 from .._core.run_timeouts import RunTimeouts, check_run_timeouts
 from .._tasks.current import is_in_plain_function
