@@ -8,12 +8,13 @@ from typing import Any
 
 from ._core.checks import check_and_encode_job_name, check_int
 from ._core.defaults import MAX_PAYLOAD_BYTES
-from ._core.fire_plan import RepeatSpec, fire_ms_after_pause, first_fire_ms
+from ._core.fire_plan import fire_ms_after_pause, first_fire_ms
 from ._core.fire_times import next_fires
 from ._core.options import Backoff
 from ._core.repeat_pattern import (
     MissedFiresPolicy,
     RepeatPattern,
+    RepeatSpec,
     to_missed_fires_policy,
     to_repeat_pattern,
 )

@@ -28,8 +28,8 @@ import pytest
 import redis.asyncio
 
 from pychasqui import BackoffSpec, InvalidArgument, Job, MissedFiresPolicy, Queue, RepeatPattern, Worker, next_fires
-from pychasqui._core.fire_plan import RepeatSpec
 from pychasqui._core.fire_times import LAST_MS
+from pychasqui._core.repeat_pattern import RepeatSpec
 from pychasqui._redis.repeatables import RepeatablesBroker
 from pychasqui._wire.repeatable import encode_spec
 from tests.support.proxy import Proxy

@@ -26,7 +26,7 @@ import pytest
 
 from pychasqui import DecodeError, InvalidArgument, MissedFiresPolicy, RepeatPattern, next_fire
 from pychasqui._core.cron import parse_cron
-from pychasqui._core.fire_plan import RepeatSpec
+from pychasqui._core.repeat_pattern import RepeatSpec
 from pychasqui._core.zones import find_zone
 from pychasqui._wire.repeatable import decode_spec, encode_spec
 from tests.interop.odd_specs import OddSpecs

@@ -11,7 +11,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from pychasqui import MissedFiresPolicy, RepeatPattern, next_fire
-from pychasqui._core.fire_plan import GRACE_MS, MAX_CATCHUP, MAX_FIRES, FirePlan, RepeatSpec, first_fire_ms, plan_fires
+from pychasqui._core.fire_plan import GRACE_MS, MAX_CATCHUP, MAX_FIRES, FirePlan, first_fire_ms, plan_fires
+from pychasqui._core.repeat_pattern import RepeatSpec
 
 every, cron = RepeatPattern.every, RepeatPattern.cron
 skip, fire_once, fire_all = MissedFiresPolicy.skip, MissedFiresPolicy.fire_once, MissedFiresPolicy.fire_all

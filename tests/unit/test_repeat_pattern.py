@@ -15,9 +15,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pychasqui import InvalidArgument, InvalidType, MissedFiresPolicy, RepeatPattern, next_fire, next_fires
-from pychasqui._core.fire_plan import RepeatSpec, make_default_repeatable_key
 from pychasqui._core.fire_times import LAST_MS
-from pychasqui._core.repeat_pattern import to_missed_fires_policy, to_repeat_pattern
+from pychasqui._core.repeat_pattern import (
+    RepeatSpec,
+    make_default_repeatable_key,
+    to_missed_fires_policy,
+    to_repeat_pattern,
+)
 from tests.support.cases import in_one_test
 
 every, cron = RepeatPattern.every, RepeatPattern.cron

@@ -10,7 +10,8 @@ from typing import Any, cast
 import pytest
 
 from pychasqui import MissedFiresPolicy, RepeatPattern
-from pychasqui._core.fire_plan import GRACE_MS, MAX_FIRES, RepeatSpec
+from pychasqui._core.fire_plan import GRACE_MS, MAX_FIRES
+from pychasqui._core.repeat_pattern import RepeatSpec
 from pychasqui._core.retry_options import BackoffSpec, RetryOverride
 from pychasqui._redis.repeatables import MAX_SPEC_BYTES, DueRepeatables, DueSpec, FireDecision, RepeatablesBroker
 from pychasqui._redis.replies import OtherLeader

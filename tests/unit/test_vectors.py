@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from pychasqui import MissedFiresPolicy, RepeatPattern
-from pychasqui._core.fire_plan import RepeatSpec
 from pychasqui._core.outcome import FailedRun
+from pychasqui._core.repeat_pattern import RepeatSpec
 from pychasqui._core.retry_options import BackoffSpec, RetryOverride
 from pychasqui._redis.keys import Keys
 from pychasqui._wire.dead_letter import read_dead_letter

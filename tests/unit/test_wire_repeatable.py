@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pychasqui import DecodeError, InvalidArgument, MissedFiresPolicy, RepeatPattern
-from pychasqui._core.fire_plan import RepeatSpec
+from pychasqui._core.repeat_pattern import RepeatSpec
 from pychasqui._wire.repeatable import decode_spec, encode_spec
 from tests.support.cases import in_one_test
 

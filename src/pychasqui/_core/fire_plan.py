@@ -8,51 +8,17 @@ is fired however late.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
-from ..errors import InvalidType
-from .checks import check_int
 from .fire_times import next_fire
 from .limits import MAX_U64
-from .repeat_pattern import MissedFiresPolicy, RepeatPattern
+from .repeat_pattern import MissedFiresPolicy, RepeatSpec
 
 # Twice what it takes until another leader fires after one has died, and less than an outage that anybody plans.
 GRACE_MS = 15_000
 MAX_FIRES = 500  # in one plan, which takes 10 ms; the rest follows with the next
 MAX_CATCHUP = 10_000  # missed windows, whatever the policy says; the official bound
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RepeatSpec:
-    """A stored repeatable. `payload` is the encoded data of its jobs."""
-
-    job_name: str
-    pattern: RepeatPattern
-    payload: bytes
-    key: str = ""
-    limit: int | None = None
-    start_after_ms: int | None = None
-    end_before_ms: int | None = None
-    missed_fires: MissedFiresPolicy = field(default_factory=MissedFiresPolicy.skip)
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.key, str):
-            raise InvalidType(f"key must be a str, not {type(self.key).__name__}")
-        if self.limit is not None:
-            check_int("limit", self.limit, 1, MAX_U64)
-        for bound in ("start_after_ms", "end_before_ms"):
-            if getattr(self, bound) is not None:
-                check_int(bound, getattr(self, bound), 0, MAX_U64)
-        if not self.key:
-            object.__setattr__(self, "key", make_default_repeatable_key(self.job_name, self.pattern))
-
-
-def make_default_repeatable_key(job_name: str, pattern: RepeatPattern) -> str:
-    """Returns the key of a repeatable for which the user gave none."""
-    if pattern.kind == "every":
-        return f"{job_name}::every:{pattern.interval_ms}"
-    return f"{job_name}::cron:{pattern.expression}:{'UTC' if pattern.tz is None else pattern.tz}"
 
 
 def first_fire_ms(spec: RepeatSpec, now_ms: int) -> int | None:

@@ -1,4 +1,4 @@
-"""When a repeatable fires, as users say it: patterns and policies, and their checks. Pure: no I/O, no clock.
+"""When a repeatable fires, as users say it: patterns, policies, and repeatables that have both. Pure: no I/O, no clock.
 
 A pattern names *windows*, instants in milliseconds. `every` counts intervals from when the repeatable was stored or,
 if that is later, from its start. `cron` follows a wall clock. `fire_times.py` finds the windows; what a scheduler does
@@ -8,7 +8,7 @@ about one that is due is decided in `fire_plan.py`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
@@ -100,6 +100,38 @@ class MissedFiresPolicy:
 
     def to_dict(self) -> dict[str, Any]:
         return {"kind": self.kind} if self.max_catchup is None else {"kind": self.kind, "max_catchup": self.max_catchup}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RepeatSpec:
+    """A stored repeatable. `payload` is the encoded data of its jobs."""
+
+    job_name: str
+    pattern: RepeatPattern
+    payload: bytes
+    key: str = ""
+    limit: int | None = None
+    start_after_ms: int | None = None
+    end_before_ms: int | None = None
+    missed_fires: MissedFiresPolicy = field(default_factory=MissedFiresPolicy.skip)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.key, str):
+            raise InvalidType(f"key must be a str, not {type(self.key).__name__}")
+        if self.limit is not None:
+            check_int("limit", self.limit, 1, MAX_U64)
+        for bound in ("start_after_ms", "end_before_ms"):
+            if getattr(self, bound) is not None:
+                check_int(bound, getattr(self, bound), 0, MAX_U64)
+        if not self.key:
+            object.__setattr__(self, "key", make_default_repeatable_key(self.job_name, self.pattern))
+
+
+def make_default_repeatable_key(job_name: str, pattern: RepeatPattern) -> str:
+    """Returns the key of a repeatable for which the user gave none."""
+    if pattern.kind == "every":
+        return f"{job_name}::every:{pattern.interval_ms}"
+    return f"{job_name}::cron:{pattern.expression}:{'UTC' if pattern.tz is None else pattern.tz}"
 
 
 def to_repeat_pattern(value: object) -> RepeatPattern:

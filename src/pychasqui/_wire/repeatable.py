@@ -13,8 +13,7 @@ from __future__ import annotations
 from hashlib import sha1
 from typing import Any
 
-from .._core.fire_plan import RepeatSpec
-from .._core.repeat_pattern import MissedFiresPolicy, RepeatPattern
+from .._core.repeat_pattern import MissedFiresPolicy, RepeatPattern, RepeatSpec
 from ..errors import DecodeError, InvalidArgument, InvalidType
 from .msgpack import encode
 from .struct_reader import (
