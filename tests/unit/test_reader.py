@@ -735,7 +735,7 @@ class TestRebuiltGroup:
             ([b"99999999999999-0"], [b"99999999999999-0", b"100000000000000-0"]),
         ),
     )
-    async def test_a_held_entry_is_not_offered_again_whatever_the_length_of_its_id(
+    async def test_an_entry_that_is_held_is_not_offered_again_whatever_the_length_of_its_id(
         self, before: list[bytes], after: list[bytes]
     ) -> None:
         bench = ReaderBench()
