@@ -285,7 +285,7 @@ async def test_events_of_which_redis_has_refused_a_part_count_as_not_written(
     shared = make_shared(writes_events=True)
     writer = EventWriter(MemoryBroker(), shared, max_len=1000, stores_results=True)
     events = CompletedEvents(writer, [job(1)])
-    batch = events.make()
+    batch = events.make_batch_unless_written()
     for trouble in answers:  # about the events of jobs without a result, and about the others
         batch.on_written(1, trouble)
     assert events.were_written is are_written

@@ -1008,7 +1008,7 @@ class TestDecodingLater:
 
     async def test_a_large_job_waits_as_it_came_and_is_whole_afterwards(self) -> None:
         decoder, data = self.decoder([]), ["x" * 50_000, {"k": 1}]
-        (late,) = decoder.decode_or_settle_entries([self.large(encode_data(data), attempt=1)], 1)
+        (late,) = decoder.decode_put_off_or_settle_entries([self.large(encode_data(data), attempt=1)], 1)
         assert (late.is_decoded, late.entry_id, late.delivery_number, len(late.payload) > 50_000) == (
             False,
             b"1-0",
@@ -1026,14 +1026,14 @@ class TestDecodingLater:
     async def test_a_late_job_that_cannot_run_is_settled_then(self, payload: bytes, attempt: int, reason: str) -> None:
         rejected: list[str] = []
         decoder = self.decoder(rejected)
-        (late,) = decoder.decode_or_settle_entries([self.large(payload, attempt)], 0)
+        (late,) = decoder.decode_put_off_or_settle_entries([self.large(payload, attempt)], 0)
         assert rejected == []
         assert not await decoder.decode_or_settle_put_off_job(late)
         assert rejected == [reason]
 
     async def test_an_entry_larger_than_any_job_is_rejected_at_once(self) -> None:
         rejected: list[str] = []
-        assert self.decoder(rejected).decode_or_settle_entries([self.large(b"x" * 2**20)], 0) == []
+        assert self.decoder(rejected).decode_put_off_or_settle_entries([self.large(b"x" * 2**20)], 0) == []
         assert rejected == ["oversize_payload"]
 
     async def test_a_batch_that_takes_long_is_decoded_in_part(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -1042,9 +1042,9 @@ class TestDecodingLater:
         rejected: list[str] = []
         decoder = self.decoder(rejected)
         medium = [self.large(encode_data("x" * 1000)) for _ in range(30)]
-        assert 5 <= sum(job.is_decoded for job in decoder.decode_or_settle_entries(medium, 0)) <= 15
+        assert 5 <= sum(job.is_decoded for job in decoder.decode_put_off_or_settle_entries(medium, 0)) <= 15
         small = [self.large(encode_data("x")) for _ in range(3000)]
-        jobs = decoder.decode_or_settle_entries([*small, [b"2-0", None], [b"3-0", [b"odd"]]], 0)
+        jobs = decoder.decode_put_off_or_settle_entries([*small, [b"2-0", None], [b"3-0", [b"odd"]]], 0)
         assert len(jobs) == 3002
         assert 500 <= sum(job.is_decoded for job in jobs) <= 1500
         assert [await decoder.decode_or_settle_put_off_job(job) for job in jobs[-3:]] == [True, False, False]
@@ -1052,7 +1052,7 @@ class TestDecodingLater:
 
     async def test_the_loop_turns_while_a_hostile_job_is_looked_through(self) -> None:
         decoder = self.decoder([])
-        (late,) = decoder.decode_or_settle_entries(
+        (late,) = decoder.decode_put_off_or_settle_entries(
             [self.large(b"\xdd\x00\x03\x00\x00" + b"\x91\x01\xa1x\xcc\xff" * 65536)], 0
         )
         finishing = asyncio.ensure_future(decoder.decode_or_settle_put_off_job(late))

@@ -104,7 +104,7 @@ class Intake:
             if self._advance_last_id_and_check_if_behind(entries) or self._adopted:
                 known = self._holdings.held_delivery_numbers().keys() | self._adopted
                 entries = [entry for entry in entries if entry[0] not in known]
-            self._lanes.put_without_waking(self._decoder.decode_or_settle_entries(entries, 0))
+            self._lanes.put_without_waking(self._decoder.decode_put_off_or_settle_entries(entries, 0))
 
     def _advance_last_id_and_check_if_behind(self, entries: list[Entry]) -> bool:
         """Returns whether entries that are read as new may have come before.
@@ -167,10 +167,10 @@ class Intake:
         for entry in claimed:
             if entry.fields is not None:
                 self._lanes.put_and_wake(
-                    self._decoder.decode_or_settle_entries([[entry.id, entry.fields]], entry.deliveries)
+                    self._decoder.decode_put_off_or_settle_entries([[entry.id, entry.fields]], entry.deliveries)
                 )
             elif entry.size:
-                self._decoder.reject_oversize(entry.id, entry.deliveries, entry.size)
+                self._decoder.reject_oversize_entry(entry.id, entry.deliveries, entry.size)
 
     # Staleness ------------------------------------------------------------------------------------------------------
 

@@ -13,9 +13,9 @@ from ..errors import CommandTimeout, ConnectionLost, RedisTrouble
 from .drain_log import (
     describe_fate_of_coroutines,
     describe_fate_of_threads,
+    log_cut_off_jobs_if_any,
     log_drain_start,
-    log_jobs_cut_off,
-    log_uncancelled_jobs,
+    log_uncancelled_jobs_if_any,
 )
 from .release import RELEASED_A_CALL, entries_of
 from .task_ends import CLEANUP_S
@@ -85,7 +85,7 @@ class Shutdown:
             if parts.threads is None
             else describe_fate_of_threads(self.lease_ms / 1000)
         )
-        log_jobs_cut_off(consumer, holdings.running_jobs(), reason=why, fate=fate)
+        log_cut_off_jobs_if_any(consumer, holdings.running_jobs(), reason=why, fate=fate)
 
     def _log_uncancelled_jobs(self, cut_off: list[Delivery]) -> None:
         """What runs in threads is logged when the deadline is over."""
@@ -93,7 +93,7 @@ class Shutdown:
         if parts.threads is None and parts.lanes.has_uncancelled_handler:
             ended = {job.entry_id for job in cut_off}
             running = [job for job in parts.shared.holdings.running_jobs() if job.entry_id not in ended]
-            log_uncancelled_jobs(parts.shared.consumer, running, lease_s=self.lease_ms / 1000)
+            log_uncancelled_jobs_if_any(parts.shared.consumer, running, lease_s=self.lease_ms / 1000)
 
     async def _try_release_orphans(self) -> None:
         """Hands back what is pending for this worker without its knowledge: the reply that brought it was lost."""

@@ -174,31 +174,31 @@ def build_components(
         policy=config.retry,
         failure_log=failure_log,
         stops=stops,
-        reschedule=acker.queue_reschedule,
-        bury=acker.queue_bury,
+        queue_reschedule=acker.queue_reschedule,
+        queue_bury=acker.queue_bury,
     )
     decoder = Decoder(
         max_payload_bytes=config.max_payload_bytes,
         max_attempts=config.max_attempts,
-        on_rejected=failures.bury_rejected,
+        on_rejected=failures.queue_bury_of_rejected,
         stops=stops,
         server_clock=ServerClock(broker),
-        on_exhausted=logs.bind_job_to_call(config.queue_name, failures.bury_exhausted),
-        on_expired=logs.bind_job_to_call(config.queue_name, failures.bury_expired),
-        on_cancelled=failures.finish_cancelled,
+        on_exhausted=logs.bind_job_to_call(config.queue_name, failures.queue_bury_of_exhausted),
+        on_expired=logs.bind_job_to_call(config.queue_name, failures.queue_bury_of_expired),
+        on_cancelled=failures.queue_end_of_cancelled,
     )
     lanes = (Lanes if is_async(config.handler) else ThreadLanes)(
         wrap_handler(config, connector.first_host_and_port, reporter, stops),
         shared,
         on_start=None if event_writer is None else event_writer.queue_active_event,
         on_done=acker.queue_ack,
-        on_failed=logs.bind_job_to_call(config.queue_name, failures.handle_run_error),
+        on_failed=logs.bind_job_to_call(config.queue_name, failures.log_error_and_queue_outcome),
         decode=decoder.decode_or_settle_put_off_job,
         is_abandoned=is_abandoned,
     )
 
     find_task = lanes.get_lane_task if isinstance(lanes, Lanes) else lanes.find_coroutine_task
-    run_watch = RunWatch(shared, stops, find_task, on_unstarted=failures.finish_cancelled)
+    run_watch = RunWatch(shared, stops, find_task, on_unstarted=failures.queue_end_of_cancelled)
 
     recovery = GroupRecovery(group, consumer, lease_ms, shared.holdings)
     prefetch = Prefetch(

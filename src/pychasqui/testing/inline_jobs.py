@@ -23,7 +23,7 @@ from .._tasks.dispatch import Dispatcher
 from .._tasks.lifespan import open_app_runtime
 from .._tasks.schedules import Schedule
 from .._tasks.unfinished_results import is_awaitable_result
-from .._worker.acker import try_encode_result
+from .._worker.acker import encode_result_or_log_why_not
 from ..app import App
 from ..errors import InvalidType, JobExpired, RetryLater, Snooze
 from ..job import Job
@@ -155,7 +155,7 @@ class InlineJobs:
         if end.error is not None:
             self._retry_or_bury(job, end.error)
             return job.error
-        job.end_as_done(*try_encode_result(job.to_delivery(), end.result))
+        job.end_as_done(*encode_result_or_log_why_not(job.to_delivery(), end.result))
         return None
 
     def _timeouts_of(self, queue: str) -> RunTimeouts:
