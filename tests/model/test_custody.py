@@ -226,7 +226,9 @@ class TestThereAndBack:
             assert mine._components is not None
             await add(queue_name, redis_url, "a")
             parts = mine._components
-            request = ReadRequest(10, 100, math.inf, parts.intake.put_new_entries_and_start_lone_job, small=500)
+            request = ReadRequest(
+                10, 100, math.inf, parts.intake.take_in_new_unless_stale_and_start_lone_job, small=500
+            )
             await (await parts.reading.send_read(GROUP, mine.consumer_id, request))
             assert mine._components.lanes.waiting == 1
             _, (entry_id, _) = await witness.xrange(keys.stream)
@@ -330,7 +332,7 @@ class TestHandlers:
         await eventually(started.is_set)
         assert first._components is not None
         parts = first._components
-        request = ReadRequest(10, 100, math.inf, parts.intake.put_new_entries_and_start_lone_job, small=500)
+        request = ReadRequest(10, 100, math.inf, parts.intake.take_in_new_unless_stale_and_start_lone_job, small=500)
         await (await parts.reading.send_read(GROUP, first.consumer_id, request))
         closing = asyncio.create_task(first.close())
         await asyncio.sleep(0.1)

@@ -45,10 +45,10 @@ class FakeEventWriter:
         self.written += [f"done {job.id}" for job in jobs]
         return EventBatch(1000, lambda *_: None)
 
-    def write_active_events(self) -> None:
+    def write_or_drop_active_events(self) -> None:
         self.written.append("active")
 
-    def count_and_log_dropped(self, count: int, why: str) -> None:
+    def count_dropped_and_log_first(self, count: int, why: str) -> None:
         self.written.append(f"dropped {count}")
 
 

@@ -41,7 +41,7 @@ class Redis:
     def __init__(self) -> None:
         self.broker = MemoryBroker()
         self.broker.answer_with = {
-            "renew_worker_lease": self._renew_lease,
+            "renew_worker_lease": self._renew_lease_and_schedule_next,
             "report_held_to_rebuild_group": self._rebuild_group,
             "leave_group": lambda *_: True,
         }
@@ -59,7 +59,7 @@ class Redis:
         assert self.broker.on_pause is not None
         self.broker.on_pause()
 
-    def _renew_lease(
+    def _renew_lease_and_schedule_next(
         self, group: str, consumer: str, lease_ms: int, held: list[tuple[bytes, int]], *record: object
     ) -> RenewalResult:
         if self.is_away:

@@ -287,7 +287,7 @@ class TestDecoding:
         bench = ReaderBench()
         await bench.read([entry(1), [b"2-0", fields], entry(3)])
         assert bench.lanes.numbers == [1, 3]
-        bench.intake.put_claimed_entries([ClaimedEntry(b"4-0", fields, 2)])
+        bench.intake.take_in_claimed_unless_stale_and_wake([ClaimedEntry(b"4-0", fields, 2)])
         assert bench.rejected == [(b"2-0", 1, reason), (b"4-0", 3, reason)]
 
 
@@ -300,19 +300,19 @@ class TestAttempts:
     async def test_a_job_knows_by_which_delivery_it_came(self) -> None:
         bench = ReaderBench(max_attempts=9)
         await bench.read([entry(1)])
-        bench.intake.put_claimed_entries([claimed(2, deliveries=2)])
+        bench.intake.take_in_claimed_unless_stale_and_wake([claimed(2, deliveries=2)])
         bench.redis.pages = [[claimed(3, deliveries=4)]]
         await bench.orphans.adopt_orphans_until_full()
         assert bench.lanes.held_delivery_numbers() == {b"1-0": 1, b"2-0": 3, b"3-0": 4}
 
     def test_earlier_deliveries_count_as_runs(self) -> None:
         bench = ReaderBench(max_attempts=9)
-        bench.intake.put_claimed_entries([claimed(1, deliveries=2, attempt=3)])
+        bench.intake.take_in_claimed_unless_stale_and_wake([claimed(1, deliveries=2, attempt=3)])
         assert [(job.attempt, job.earlier_deliveries) for job in bench.lanes.jobs] == [(5, 2)]
 
     def test_a_job_without_attempts_left_is_dead_on_arrival(self) -> None:
         bench = ReaderBench(max_attempts=3)
-        bench.intake.put_claimed_entries(
+        bench.intake.take_in_claimed_unless_stale_and_wake(
             [claimed(1, deliveries=2), claimed(2, deliveries=3), claimed(3, deliveries=1, attempt=2)]
         )
         assert (bench.lanes.numbers, bench.exhausted) == ([1], [2, 3])
@@ -347,7 +347,9 @@ class TestLostReplies:
     async def test_an_entry_claimed_while_the_reader_searches_is_offered_once(self) -> None:
         bench = ReaderBench()
         bench.redis.pages = [[claimed(1, deliveries=2)]]
-        bench.redis.on_page = lambda: bench.intake.put_claimed_entries([claimed(1)]) if not bench.lanes.jobs else None
+        bench.redis.on_page = lambda: (
+            bench.intake.take_in_claimed_unless_stale_and_wake([claimed(1)]) if not bench.lanes.jobs else None
+        )
         await bench.read(ConnectionLost("cut"))
         assert bench.lanes.numbers == [1]
 
@@ -356,7 +358,7 @@ class TestLostReplies:
         bench = ReaderBench()
         bench.redis.pages = [[claimed(1, deliveries=2)]]
         await bench.read(ConnectionLost("cut"))
-        bench.intake.put_claimed_entries([claimed(1)])
+        bench.intake.take_in_claimed_unless_stale_and_wake([claimed(1)])
         assert bench.lanes.numbers == [1]
 
     async def test_an_entry_found_while_its_delivery_is_on_its_way_is_offered_once(self) -> None:
@@ -383,7 +385,7 @@ class TestLostReplies:
     async def test_an_entry_that_arrives_while_deleted_orphans_are_acked_is_offered_once(self) -> None:
         bench = ReaderBench()
         bench.redis.pages = [[ClaimedEntry(b"9-0", None, 1), claimed(1)]]
-        bench.redis.broker.meanwhile["ack"] = lambda *_: bench.intake.put_new_entries_and_wake([entry(1)])
+        bench.redis.broker.meanwhile["ack"] = lambda *_: bench.intake.take_in_new_unless_stale_and_wake([entry(1)])
         await bench.read(ConnectionLost("cut"))
         assert bench.lanes.numbers == [1]
 
@@ -391,21 +393,21 @@ class TestLostReplies:
 class TestComingBack:
     def test_an_entry_that_still_runs_here_is_not_run_beside_itself(self) -> None:
         bench = ReaderBench()
-        bench.intake.put_claimed_entries([claimed(1, deliveries=0)])
-        bench.intake.put_claimed_entries([claimed(1, deliveries=2)])
+        bench.intake.take_in_claimed_unless_stale_and_wake([claimed(1, deliveries=0)])
+        bench.intake.take_in_claimed_unless_stale_and_wake([claimed(1, deliveries=2)])
         assert [job.delivery_number for job in bench.lanes.jobs] == [1]
 
     async def test_an_entry_that_still_runs_here_is_no_orphan(self) -> None:
         bench = ReaderBench()
-        bench.intake.put_claimed_entries([claimed(1, deliveries=0)])
+        bench.intake.take_in_claimed_unless_stale_and_wake([claimed(1, deliveries=0)])
         bench.redis.pages = [[claimed(1, deliveries=3)]]
         await bench.orphans.adopt_orphans_until_full()
         assert [job.delivery_number for job in bench.lanes.jobs] == [1]
 
     async def test_an_entry_is_found_by_its_present_delivery_when_the_earlier_run_has_ended(self) -> None:
         bench = ReaderBench()
-        bench.intake.put_claimed_entries([claimed(1, deliveries=0)])
-        bench.intake.put_claimed_entries([claimed(1, deliveries=2)])
+        bench.intake.take_in_claimed_unless_stale_and_wake([claimed(1, deliveries=0)])
+        bench.intake.take_in_claimed_unless_stale_and_wake([claimed(1, deliveries=2)])
         bench.lanes.jobs.clear()
         bench.redis.pages = [[claimed(1, deliveries=3)]]
         await bench.orphans.adopt_orphans_until_full()
@@ -424,7 +426,7 @@ class TestComingBack:
 
     async def test_orphans_are_looked_for_once_more_entries_stay_pending_than_are_known(self) -> None:
         bench = ReaderBench()
-        bench.intake.put_claimed_entries([claimed(1)])
+        bench.intake.take_in_claimed_unless_stale_and_wake([claimed(1)])
         for pending in (2, 2, 2, 1, 2, 2, 2):
             bench.orphans.flag_if_more_are_pending_than_known(pending)
         assert not bench.orphans.may_exist, "replies may have been on their way"
@@ -634,10 +636,10 @@ class TestReport:
         bench = ReaderBench()
         with bench.intake.expecting_entries():
             await bench.report()
-            bench.intake.put_claimed_entries([claimed(1)])
+            bench.intake.take_in_claimed_unless_stale_and_wake([claimed(1)])
         assert bench.lanes.numbers == []
         with bench.intake.expecting_entries():
-            bench.intake.put_claimed_entries([claimed(1)])
+            bench.intake.take_in_claimed_unless_stale_and_wake([claimed(1)])
         assert bench.lanes.numbers == [1]
 
     async def test_a_page_of_orphans_from_before_the_report_is_not_started(self) -> None:
@@ -668,11 +670,11 @@ class TestReport:
         reporting = asyncio.create_task(bench.report())
         await asked.wait()
         with bench.intake.expecting_entries():
-            bench.intake.put_claimed_entries([claimed(1)])
+            bench.intake.take_in_claimed_unless_stale_and_wake([claimed(1)])
             assert bench.lanes.numbers == []
             arrived.set()
             await reporting
-            bench.intake.put_claimed_entries([claimed(1)])
+            bench.intake.take_in_claimed_unless_stale_and_wake([claimed(1)])
         assert bench.lanes.numbers == []
 
     async def test_a_report_that_fails_is_over(self) -> None:
@@ -708,7 +710,7 @@ class TestReport:
         bench.redis.broker.meanwhile["report_held_to_rebuild_group"] = lambda *arguments: note(dict(arguments[-1]))
         speaking = threading.Thread(target=speak)
         speaking.start()
-        bench.intake.put_claimed_entries([claimed(1, deliveries=2), claimed(2)])
+        bench.intake.take_in_claimed_unless_stale_and_wake([claimed(1, deliveries=2), claimed(2)])
         speaking.join(PATIENCE_S)
         assert said == [{b"1-0": 3, b"2-0": 2}]
 
@@ -729,7 +731,7 @@ class TestRebuiltGroup:
         bench = ReaderBench()
         await bench.read([entry(1)], ReplyError("NOGROUP No such key"), [entry(2)])
         bench.lanes.jobs = [job for job in bench.lanes.jobs if job.data != 1]
-        bench.intake.put_claimed_entries([claimed(1)])
+        bench.intake.take_in_claimed_unless_stale_and_wake([claimed(1)])
         assert sorted(bench.lanes.numbers) == [1, 2]
 
 
@@ -841,7 +843,7 @@ class TestRoom:
 
     def test_deleted_entries_are_skipped(self) -> None:
         bench = ReaderBench()
-        bench.intake.put_claimed_entries([ClaimedEntry(b"1-0", None, 1), claimed(2)])
+        bench.intake.take_in_claimed_unless_stale_and_wake([ClaimedEntry(b"1-0", None, 1), claimed(2)])
         assert bench.lanes.numbers == [2]
 
 
@@ -856,7 +858,7 @@ class TestHeldEntries:
     async def test_a_claimed_or_adopted_entry_does_not_run_beside_itself(self) -> None:
         bench = ReaderBench()
         with bench.intake.expecting_entries():
-            bench.intake.put_claimed_entries([claimed(5)])
+            bench.intake.take_in_claimed_unless_stale_and_wake([claimed(5)])
         bench.redis.pages = [[claimed(7)]]
         await bench.orphans.adopt_orphans_until_full()
         await bench.read([entry(5), entry(6), entry(7)])
@@ -875,15 +877,15 @@ class TestHeldEntries:
         asked: list[int] = []
         held = bench.lanes.held_delivery_numbers
         bench.lanes.held_delivery_numbers = lambda: asked.append(1) or held()  # type: ignore[func-returns-value, method-assign]
-        bench.intake.put_new_entries_and_wake([entry(11)])
+        bench.intake.take_in_new_unless_stale_and_wake([entry(11)])
         assert asked == []  # no held entry can be among entries that arrive in order
-        bench.intake.put_new_entries_and_wake([entry(10)])
+        bench.intake.take_in_new_unless_stale_and_wake([entry(10)])
         assert (asked, bench.lanes.numbers) == ([1], [9, 10, 11])
 
     async def test_an_id_that_no_server_makes_does_no_harm(self) -> None:
         bench = ReaderBench()
-        bench.intake.put_new_entries_and_wake([[b"odd", entry(1)[1]]])
-        bench.intake.put_new_entries_and_wake([[b"odd", entry(1)[1]]])
+        bench.intake.take_in_new_unless_stale_and_wake([[b"odd", entry(1)[1]]])
+        bench.intake.take_in_new_unless_stale_and_wake([[b"odd", entry(1)[1]]])
         assert bench.lanes.numbers == [1]
 
 

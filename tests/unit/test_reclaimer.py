@@ -119,7 +119,7 @@ class FakeIntake:
     def byte_bounds(self) -> ByteBounds:
         return BOUNDS
 
-    def put_claimed_entries(self, entries: list[ClaimedEntry]) -> None:
+    def take_in_claimed_unless_stale_and_wake(self, entries: list[ClaimedEntry]) -> None:
         self.entries += entries
         self.left -= len(entries)
 

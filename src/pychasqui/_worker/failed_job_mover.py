@@ -56,16 +56,16 @@ class FailedJobMover:
         self._events_max_len = events_max_len
 
     async def reschedule_first_batches(self) -> None:
-        await self._move_first_batches(self._failed, self._reschedule_batch)
+        await self._move_first_batches(self._failed, self._reschedule_batch_and_report_min_delay)
 
     async def bury_first_batches(self) -> None:
         await self._move_first_batches(self._dead, self._bury_batch)
 
     async def _move_first_batches(self, moves: Unsettled[T], send: Callable[[list[T]], Awaitable[SettledJobs]]) -> None:
         """Sends a few script calls at a time: none keeps the server busy for long, and the next one is there."""
-        batches = cut_first_batches(moves.waiting)
+        batches = list_first_batches(moves.waiting)
         if self._event_writer is not None:
-            self._event_writer.write_active_events()  # the event active comes before the others of its job
+            self._event_writer.write_or_drop_active_events()  # the event active comes before the others of its job
         answers = await asyncio.gather(*map(send, batches), return_exceptions=True)
         unanswered: list[T] = []
         refused: list[T] = []
@@ -86,7 +86,7 @@ class FailedJobMover:
             raise troubles[0]
         moves.record_answer(refused, refusal)
 
-    async def _reschedule_batch(self, failed: list[Rescheduled]) -> SettledJobs:
+    async def _reschedule_batch_and_report_min_delay(self, failed: list[Rescheduled]) -> SettledJobs:
         settled = await self._broker.reschedule(self._group, self._consumer, failed, self._events_max_len)
         moved = [job.delay_ms for job, answer in zip(failed, settled.answers, strict=True) if answer == MOVED]
         if moved:
@@ -102,7 +102,7 @@ class FailedJobMover:
         A job that was cancelled meanwhile joins the dead ones.
         """
         if settled.refused_events and self._event_writer is not None:
-            self._event_writer.count_and_log_dropped(settled.refused_events, "Redis has refused them")
+            self._event_writer.count_dropped_and_log_first(settled.refused_events, "Redis has refused them")
         each = list(zip(jobs, settled.answers, strict=True))
         if LOST in settled.answers:
             self._may_have_orphans.set()  # an entry is not ours any more, at least not by that delivery
@@ -120,7 +120,7 @@ class FailedJobMover:
         return [job for job, answer in each if answer == REFUSED] if REFUSED in settled.answers else []
 
 
-def cut_first_batches(jobs: Sequence[T]) -> list[list[T]]:
+def list_first_batches(jobs: Sequence[T]) -> list[list[T]]:
     """Returns the first few batches, each bounded by number and by bytes; a single job may be larger."""
     batches: list[list[T]] = []
     bytes_left = 0

@@ -50,7 +50,7 @@ class FailureHandler:
 
     def log_error_and_queue_outcome(self, job: Delivery, error: BaseException) -> None:
         """Reschedules or buries a job whose handler raised. A job that is cancelled is finished instead."""
-        self._warn_of_unknown_backoff_kind(job)
+        self._warn_if_new_unknown_backoff_kind(job)
         if (stop := self._stops.pop_stop(job)) is not None:
             if stop.is_for_cancelled_job:
                 self.queue_end_of_cancelled(job)
@@ -135,7 +135,7 @@ class FailureHandler:
             )
         )
 
-    def _warn_of_unknown_backoff_kind(self, job: Delivery) -> None:
+    def _warn_if_new_unknown_backoff_kind(self, job: Delivery) -> None:
         backoff = job.retry.backoff if job.retry is not None else None
         if backoff is None or backoff.kind in KINDS or backoff.kind in self._unknown_kinds:
             return

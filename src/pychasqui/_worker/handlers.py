@@ -23,7 +23,7 @@ def check_handler(handler: Any) -> Handler:
                 f"handler {_name_of_handler(handler)} is a generator function: to call it runs nothing of its body. "
                 "Make it a function that returns, plain or async, without yield"
             )
-    _check_arguments(handler)
+    _check_callable_with_job_alone(handler)
     return handler  # type: ignore[no-any-return]
 
 
@@ -46,7 +46,7 @@ def _is_generator_function(function: Any) -> bool:
     return inspect.isgeneratorfunction(function) and not is_awaitable
 
 
-def _check_arguments(handler: Any) -> None:
+def _check_callable_with_job_alone(handler: Any) -> None:
     """Refuses what cannot be called with a job alone. A callable that does not show its signature is accepted."""
     try:
         # Not that of what a decorator wraps: what is called is the decorator's function.

@@ -24,7 +24,7 @@ from .shared import Shared
 from .thread_lanes import AnyLanes
 
 
-class ReadSnapshot(NamedTuple):
+class StalenessMark(NamedTuple):
     """The state when entries were asked for. If it has changed when they come, they may belong to another worker."""
 
     lapses: int
@@ -54,7 +54,7 @@ class Intake:
         self._on_batch = on_batch
         self._last_id = (0, 0)  # the greatest entry id that was ever taken in
         self._expected = 0  # how many calls are under way that bring entries
-        self._asked = ReadSnapshot(0, 0)
+        self._staleness_mark = StalenessMark(0, 0)
         self._arrived: set[bytes] | None = None  # while a page of orphans is on its way: what comes meanwhile
         self._adopted: set[bytes] = set()  # orphans found while entries were on their way
 
@@ -72,7 +72,7 @@ class Intake:
     def expecting_entries(self) -> Iterator[None]:
         """Wraps a call that brings entries. Orphans that are found meanwhile are taken in only once."""
         if not self._expected:
-            self._asked = self.take_snapshot()
+            self._staleness_mark = self.make_staleness_mark()
         self._expected += 1
         try:
             yield
@@ -83,21 +83,21 @@ class Intake:
 
     # Fresh entries --------------------------------------------------------------------------------------------------
 
-    def put_new_entries_and_start_lone_job(self, entries: list[Entry]) -> None:
+    def take_in_new_unless_stale_and_start_lone_job(self, entries: list[Entry]) -> None:
         """Takes in the entries of a read, outside of any task: a job that is alone starts at once."""
-        self._put_new_entries(entries)
+        self._take_in_new_unless_stale(entries)
         self._lanes.start_lone_job_or_wake()  # without the recovery's lock: a handler may take long over its first step
 
-    def put_new_entries_and_wake(self, entries: list[Entry]) -> None:
+    def take_in_new_unless_stale_and_wake(self, entries: list[Entry]) -> None:
         """Takes in the entries of a read, and wakes the lanes."""
-        self._put_new_entries(entries)
+        self._take_in_new_unless_stale(entries)
         self._lanes.wake_for_waiting_jobs()
 
-    def _put_new_entries(self, entries: list[Entry]) -> None:
+    def _take_in_new_unless_stale(self, entries: list[Entry]) -> None:
         if self._on_batch is not None:
             self._on_batch(ReaderBatch(len(entries), 0))
         with self._recovery.lock:
-            if self._check_stale_and_flag_orphans(self._asked):
+            if self._check_stale_and_flag_orphans(self._staleness_mark):
                 return
             if self._arrived is not None:
                 self._arrived.update(entry[0] for entry in entries)
@@ -123,12 +123,12 @@ class Intake:
 
     # Claimed entries and orphans ------------------------------------------------------------------------------------
 
-    def put_claimed_entries(self, claimed: list[ClaimedEntry]) -> None:
+    def take_in_claimed_unless_stale_and_wake(self, claimed: list[ClaimedEntry]) -> None:
         """Takes in entries that a script has claimed or read, and starts them."""
         if self._on_batch is not None and claimed:
             self._on_batch(ReaderBatch(len(claimed), sum(entry.deliveries > 0 for entry in claimed)))
         with self._recovery.lock:
-            if self._check_stale_and_flag_orphans(self._asked):
+            if self._check_stale_and_flag_orphans(self._staleness_mark):
                 return
             if self._arrived is not None:
                 self._arrived.update(entry.id for entry in claimed)
@@ -146,11 +146,11 @@ class Intake:
             self._arrived = None
 
     def adopt_unknown_entries(
-        self, page: list[ClaimedEntry], known_ids: set[bytes], snapshot: ReadSnapshot
+        self, page: list[ClaimedEntry], known_ids: set[bytes], mark: StalenessMark
     ) -> list[ClaimedEntry] | None:
         """Takes in and returns the entries of a pending page that are not known; None if the page is stale."""
         with self._recovery.lock:
-            if self._check_stale_and_flag_orphans(snapshot):
+            if self._check_stale_and_flag_orphans(mark):
                 return None
             held = self._holdings.held_delivery_numbers()
             lost = [entry for entry in page if entry.id not in held and entry.id not in known_ids]
@@ -174,19 +174,19 @@ class Intake:
 
     # Staleness ------------------------------------------------------------------------------------------------------
 
-    def take_snapshot(self) -> ReadSnapshot:
+    def make_staleness_mark(self) -> StalenessMark:
         """Returns the state to compare with when the entries come; taken before they are asked for."""
-        return ReadSnapshot(self._lease.lapses, self._recovery.last_report_number_or_never())
+        return StalenessMark(self._lease.lapses, self._recovery.get_last_report_number_or_never())
 
-    def _check_stale_and_flag_orphans(self, snapshot: ReadSnapshot) -> bool:
+    def _check_stale_and_flag_orphans(self, mark: StalenessMark) -> bool:
         """Returns whether others may have taken the entries that were asked for. Those still ours become orphans.
 
         Either the lease was over since then, as after a pause of the whole process, or this worker has reported what it
         holds, and they were not among it. The caller holds the recovery's lock.
         """
         lease = self._lease
-        was_over = lease.lapses != snapshot.lapses or lease_clock() >= lease.until  # hot: a call less than is_over
-        stale = was_over or self._recovery.reports != snapshot.last_report_number
+        was_over = lease.lapses != mark.lapses or lease_clock() >= lease.until  # hot: a call less than is_over
+        stale = was_over or self._recovery.reports != mark.last_report_number
         if stale:
             self._may_have_orphans.set()
         return stale

@@ -202,5 +202,5 @@ class LeaseRenewal:
         # if the lease has ended meanwhile, lanes may have stopped, and the renewal after a lapse wakes them.
         if not was_over and not self._lease.is_over:
             self._lease.renew(sent_at + self._lease_ms / 1000)
-        await self._recovery.name_awaited_worker_once_a_lease(self._broker)  # behind the renewal: it takes its time
+        await self._recovery.find_and_log_awaited_worker_if_due(self._broker)  # behind the renewal: it takes its time
         return REGROUP_S

@@ -113,7 +113,7 @@ class Orphans:
         # An entry that is held before, while or after the page is on its way is no orphan.
         with self._intake.collecting_arrived_ids() as known:
             known |= self._holdings.held_delivery_numbers().keys() | self._releaser.unconfirmed_ids
-            asked = self._intake.take_snapshot()
+            asked = self._intake.make_staleness_mark()
             page = await self._broker.list_pending(
                 self._group, self._consumer, *search, ORPHANS_A_PAGE, self._prefetch.byte_bounds()
             )

@@ -36,7 +36,7 @@ class PendingEntries:
         if self._is_closing.is_set or not self._reclaimer.may_have_claimable_entries:
             return False
         with self._intake.expecting_entries():
-            self._intake.put_claimed_entries(
+            self._intake.take_in_claimed_unless_stale_and_wake(
                 await self._reclaimer.claim_entries_of_one_consumer(count, self._prefetch.byte_bounds())
             )
         await asyncio.sleep(0)  # the lanes start some of them first, which leaves room

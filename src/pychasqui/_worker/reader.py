@@ -248,7 +248,7 @@ class Reader(Service):
         small = min(max(count, self._batch_sizes.min_entries_worth_reading), READ_BATCH)
         # hot: the intake takes a small batch as soon as its reply is read; a job that is alone waits for nothing else
         request = ReadRequest(
-            count, block_ms, self._max_reply_bytes, self._intake.put_new_entries_and_start_lone_job, small
+            count, block_ms, self._max_reply_bytes, self._intake.take_in_new_unless_stale_and_start_lone_job, small
         )
         return self._broker.send_read(self._group, self._consumer, request)
 
@@ -257,7 +257,7 @@ class Reader(Service):
         for start in range(0, len(entries), INTAKE_SLICE):
             if start:
                 await asyncio.sleep(0)
-            self._intake.put_new_entries_and_wake(entries[start : start + INTAKE_SLICE])
+            self._intake.take_in_new_unless_stale_and_wake(entries[start : start + INTAKE_SLICE])
 
     async def _read_by_bytes_into_intake(self, count: int) -> list[ClaimedEntry]:
         """Reads by a script as many entries as fit into the bytes that are left, without waiting: for large entries."""
@@ -265,7 +265,7 @@ class Reader(Service):
             self._group, self._consumer, count, self._prefetch.byte_bounds()
         )
         self._outage.end()
-        self._intake.put_claimed_entries(claimed)
+        self._intake.take_in_claimed_unless_stale_and_wake(claimed)
         await asyncio.sleep(0)  # the lanes start some of them first, which leaves room
         return claimed
 

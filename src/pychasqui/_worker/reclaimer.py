@@ -118,7 +118,7 @@ class Reclaimer(Service):
             self._update_claimable_consumers(set(leases), leases, now_ms)
         while self._claimable_consumers and not self._is_stopping and (room := self._prefetch.room_for_claims()) > 0:
             with self._intake.expecting_entries():
-                self._intake.put_claimed_entries(
+                self._intake.take_in_claimed_unless_stale_and_wake(
                     await self.claim_entries_of_one_consumer(room, self._prefetch.byte_bounds())
                 )
 

@@ -125,7 +125,7 @@ class Startup:
         """Makes the group if there is none. Waits until every living worker has reported what it holds."""
         recovery = self._components.recovery
         while not await self._retry_until_answered(recovery.report_held_to_rebuild_group, self._broker):
-            await recovery.name_awaited_worker_once_a_lease(self._broker)
+            await recovery.find_and_log_awaited_worker_if_due(self._broker)
             await asyncio.sleep(REGROUP_S)
 
     async def _check_server_risks(self) -> None:

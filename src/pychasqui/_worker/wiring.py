@@ -145,7 +145,7 @@ def build_components(
     reporter = JobReporter(
         broker,
         kept_ms=config.result_ttl_ms_or_zero or defaults.RESULT_TTL_MS,
-        emit=None if event_writer is None else event_writer.write_behind_active_events,
+        emit=None if event_writer is None else event_writer.write_or_drop_events_behind_active,
         stops=stops,
     )
 
