@@ -239,7 +239,7 @@ async def hand_back(scene: CutScene) -> None:
         def holds_more() -> bool:
             parts.prefetch._estimate.rate = 100.0  # such a fast worker holds entries that it cannot start yet
             parts.reader.wake_if_asleep()
-            return parts.lanes.waiting == 4
+            return parts.lanes.waiting_count == 4
 
         await eventually(holds_more)
     async with scene.worker(url=scene.direct_url), scene.until_settled():

@@ -230,7 +230,7 @@ class TestThereAndBack:
                 10, 100, math.inf, parts.intake.take_in_new_unless_stale_and_start_lone_job, small=500
             )
             await (await parts.reading.send_read(GROUP, mine.consumer_id, request))
-            assert mine._components.lanes.waiting == 1
+            assert mine._components.lanes.waiting_count == 1
             _, (entry_id, _) = await witness.xrange(keys.stream)
             for owner in ("other", mine.consumer_id):
                 await witness.xclaim(keys.stream, GROUP, owner, 0, [entry_id])

@@ -54,7 +54,7 @@ async def failure_of(handler: Any) -> BaseException:
         on_start=None,
         on_done=lambda *_: None,
         on_failed=lambda _, error: failures.append(error),
-        decode=AsyncMock(),
+        decode_or_settle=AsyncMock(),
         is_abandoned=bool,
     )
     lanes.start()

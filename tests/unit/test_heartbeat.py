@@ -97,10 +97,10 @@ class FakeLanes:
         self.has_them = True
         self.renewals = 0
 
-    def resume_after_lapse(self) -> None:
+    def wake_after_lapse(self) -> None:
         self.renewals += 1
 
-    def drop_lost_unstarted_jobs(self, ids: set[bytes]) -> bool:
+    def drop_lost_waiting_and_undecoded_jobs(self, ids: set[bytes]) -> bool:
         self.lost |= ids
         return self.has_them
 
@@ -322,7 +322,7 @@ async def test_a_lost_job_is_not_started_between_the_renewal_and_the_news_of_the
         on_start=None,
         on_done=lambda *_: None,
         on_failed=lambda *_: None,
-        decode=AsyncMock(),
+        decode_or_settle=AsyncMock(),
         is_abandoned=bool,
     )
     redis = Redis()
@@ -444,7 +444,7 @@ async def test_each_renewal_finds_how_many_workers_live_and_whether_leases_are_o
     shared.ended_leases.listen(lambda: news.append(True))
     redis.living = 5
     async with beating(redis, FakeLanes(), dict, shared=shared, lease_ms=6000, every_s=0.01):
-        assert shared.living_workers.living == 5
+        assert shared.living_workers.count == 5
         await eventually(lambda: len(redis.kept) >= 3, every=0.001)
         assert news == []
         redis.over = 2

@@ -49,7 +49,7 @@ class LanesBench:
             on_start=self.started.append,
             on_done=self._on_done,
             on_failed=self._on_failed,
-            decode=self._decode,
+            decode_or_settle=self._decode,
             is_abandoned=bool,
         )
 
@@ -139,7 +139,7 @@ class TestRunning:
             record.lanes.put_and_wake([job(1), job(2, deliveries=2)])
             await eventually(lambda: len(record.holdings.running_jobs()) == 1, every=0.001)
             assert record.holdings.held_delivery_numbers() == {b"1-0": 1, b"2-0": 3}
-            assert (record.lanes.free_minus_waiting, record.lanes.waiting) == (-1, 1)
+            assert (record.lanes.free_minus_waiting, record.lanes.waiting_count) == (-1, 1)
 
     async def test_unstarted_jobs_can_be_taken_back(self) -> None:
         async with running(lambda _: asyncio.sleep(60)) as record:
@@ -256,7 +256,7 @@ class TestLoneJob:
             record.lanes.put_and_wake([job(1)])
             assert begun == [1]
             assert list(record.holdings.held_delivery_numbers()) == [b"1-0"]
-            assert (record.lanes.free_minus_waiting, record.lanes.waiting, record.done) == (0, 0, [])
+            assert (record.lanes.free_minus_waiting, record.lanes.waiting_count, record.done) == (0, 0, [])
             await eventually(lambda: record.done == [1], every=0.001)
 
     async def test_a_lone_job_that_waits_for_nothing_is_done_at_once_and_its_lane_is_free(self) -> None:
@@ -393,11 +393,11 @@ class TestLoneJob:
         async with running(succeed) as record:
             record.lanes.put_without_waking([job(1), job(2)])
             record.lanes.start_lone_job_or_wake()
-            assert record.lanes.waiting == 2
+            assert record.lanes.waiting_count == 2
             await eventually(lambda: record.done == [1, 2], every=0.001)
             await stopped(record.lanes)
             record.lanes.put_and_wake([job(3)])
-            assert (record.lanes.waiting, record.holdings.running_jobs()) == (1, [])
+            assert (record.lanes.waiting_count, record.holdings.running_jobs()) == (1, [])
 
 
 async def stopped(lanes: Lanes) -> list[Delivery]:
@@ -456,7 +456,7 @@ async def test_a_cancellation_that_is_left_behind_costs_no_job_that_is_to_be_dec
             task.cancel()
 
     async with running(handler) as record:
-        record.lanes._decode = decode
+        record.lanes._decode_or_settle = decode
         late = job(2)
         late.is_decoded = False
         record.lanes.put_and_wake([job(1), late])
@@ -645,7 +645,7 @@ class TestLease:
             await asyncio.sleep(0.01)
             assert record.done == []
             record.lease.renew(monotonic() + 60)
-            record.lanes.resume_after_lapse()
+            record.lanes.wake_after_lapse()
             await eventually(lambda: record.lanes.finished == 2, every=0.001)
             assert record.done == [1, 2]
             assert record.holdings.held_delivery_numbers() == {}
@@ -654,9 +654,9 @@ class TestLease:
         async with running(succeed) as record:
             record.lease.renew(monotonic() - 1)
             record.lanes.put_and_wake([job(1), job(2), job(3)])
-            assert record.lanes.drop_lost_unstarted_jobs({b"2-0"})
+            assert record.lanes.drop_lost_waiting_and_undecoded_jobs({b"2-0"})
             record.lease.renew(monotonic() + 60)
-            record.lanes.resume_after_lapse()
+            record.lanes.wake_after_lapse()
             await eventually(lambda: record.holdings.held_delivery_numbers() == {}, every=0.001)
             assert record.done == [1, 3]
 
@@ -699,9 +699,9 @@ class TestLease:
         record.lease.renew(monotonic() - 1)
         lanes.start()
         lanes.put_and_wake([job(1), job(2), job(3), job(4)])
-        lanes.drop_lost_unstarted_jobs({b"2-0", b"3-0"})
+        lanes.drop_lost_waiting_and_undecoded_jobs({b"2-0", b"3-0"})
         record.lease.renew(monotonic() + 60)
-        lanes.resume_after_lapse()
+        lanes.wake_after_lapse()
         await eventually(lambda: record.done == [1, 4], every=0.001)
         await lanes.stop()
         assert unseen == []
@@ -715,7 +715,7 @@ class TestLease:
         async with running(handler) as record:
             record.lanes.put_and_wake([job(1)])
             await eventually(lambda: len(record.holdings.running_jobs()) == 1, every=0.001)
-            assert record.lanes.drop_lost_unstarted_jobs({b"1-0"})
+            assert record.lanes.drop_lost_waiting_and_undecoded_jobs({b"1-0"})
             assert [running.data for running in record.holdings.running_jobs()] == [1]
             gate.set()
             await eventually(lambda: record.holdings.running_jobs() == [], every=0.001)
@@ -725,8 +725,8 @@ class TestLease:
         async with running(succeed) as record:
             record.lanes.put_and_wake([job(1)])
             await eventually(lambda: record.done == [1], every=0.001)
-            assert not record.lanes.drop_lost_unstarted_jobs({b"1-0", b"2-0"})
-            assert not record.lanes.drop_lost_unstarted_jobs(set())
+            assert not record.lanes.drop_lost_waiting_and_undecoded_jobs({b"1-0", b"2-0"})
+            assert not record.lanes.drop_lost_waiting_and_undecoded_jobs(set())
 
     async def test_a_lost_job_signals_free_room(self) -> None:
         async with running(succeed) as record:
@@ -735,9 +735,9 @@ class TestLease:
             await asyncio.sleep(0.01)
             assert record.lanes.free_minus_waiting == 0
             rooms = record.rooms
-            record.lanes.drop_lost_unstarted_jobs({b"1-0"})
+            record.lanes.drop_lost_waiting_and_undecoded_jobs({b"1-0"})
             record.lease.renew(monotonic() + 60)
-            record.lanes.resume_after_lapse()
+            record.lanes.wake_after_lapse()
             await asyncio.sleep(0.01)
             assert record.rooms > rooms
 
@@ -748,7 +748,7 @@ class TestLease:
             await asyncio.sleep(0.01)
             draining = asyncio.create_task(record.lanes.wait_until_all_ran())
             await asyncio.sleep(0.01)
-            record.lanes.drop_lost_unstarted_jobs({b"1-0"})
+            record.lanes.drop_lost_waiting_and_undecoded_jobs({b"1-0"})
             done, waiting = await asyncio.wait({draining}, timeout=0.5)
             for task in waiting:
                 task.cancel()
@@ -793,7 +793,7 @@ class TestLateDecoding:
         async with running(succeed) as lanes:
             lanes.decoding.clear()
             lanes.lanes.put_and_wake([self.undecoded(7)])
-            await eventually(lambda: lanes.lanes.waiting == 0, every=0.001)
+            await eventually(lambda: lanes.lanes.waiting_count == 0, every=0.001)
             assert lanes.holdings.held_delivery_numbers() == {b"7-0": 1}
             assert lanes.lanes.free_minus_waiting == 0
             lanes.decoding.set()
@@ -803,8 +803,8 @@ class TestLateDecoding:
         async with running(succeed) as lanes:
             lanes.decoding.clear()
             lanes.lanes.put_and_wake([self.undecoded(7)])
-            await eventually(lambda: lanes.lanes.waiting == 0, every=0.001)
-            assert lanes.lanes.drop_lost_unstarted_jobs({b"7-0"})
+            await eventually(lambda: lanes.lanes.waiting_count == 0, every=0.001)
+            assert lanes.lanes.drop_lost_waiting_and_undecoded_jobs({b"7-0"})
             lanes.decoding.set()
             lanes.lanes.put_and_wake([job(8)])
             await eventually(lambda: lanes.done == [8], every=0.001)
@@ -817,8 +817,8 @@ class TestLateDecoding:
             bad = self.undecoded(7)
             bad.data = 0
             lanes.lanes.put_and_wake([bad])
-            await eventually(lambda: lanes.lanes.waiting == 0, every=0.001)
-            assert lanes.lanes.drop_lost_unstarted_jobs({b"7-0"})
+            await eventually(lambda: lanes.lanes.waiting_count == 0, every=0.001)
+            assert lanes.lanes.drop_lost_waiting_and_undecoded_jobs({b"7-0"})
             lanes.decoding.set()
             lanes.lanes.put_and_wake([job(8)])
             await eventually(lambda: lanes.done == [8], every=0.001)
@@ -829,14 +829,14 @@ class TestLateDecoding:
         async with running(succeed) as lanes:
             lanes.decoding.clear()
             lanes.lanes.put_and_wake([self.undecoded(7)])
-            await eventually(lambda: lanes.lanes.waiting == 0, every=0.001)
+            await eventually(lambda: lanes.lanes.waiting_count == 0, every=0.001)
             lanes.lease.renew(0.0)
             lanes.decoding.set()
-            await eventually(lambda: lanes.lanes.waiting == 1, every=0.001)
+            await eventually(lambda: lanes.lanes.waiting_count == 1, every=0.001)
             assert (lanes.done, lanes.holdings.held_delivery_numbers()) == ([], {b"7-0": 1})
             assert not lanes.holdings.inbox[0].is_decoded, "it is judged again when it starts: it may have expired"
             lanes.lease.renew(float("inf"))
-            lanes.lanes.resume_after_lapse()
+            lanes.lanes.wake_after_lapse()
             await eventually(lambda: lanes.done == [7], every=0.001)
 
     async def test_a_lone_job_does_not_hold_up_the_socket(self) -> None:

@@ -94,7 +94,7 @@ class TestManyWorkers:
     async def test_a_worker_whose_fleet_has_shrunk_waits_at_the_server_again(self, clock: FakeClock) -> None:
         bench = TurnsBench(living=1000)
         assert bench.turns.choose_block_ms() is None
-        bench.living_workers.set_living_workers(living=3)
+        bench.living_workers.set_count(count=3)
         assert bench.turns.choose_block_ms() == BLOCK_MS
 
 

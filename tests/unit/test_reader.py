@@ -65,8 +65,8 @@ class FakeLanes:
         self.finished = 0
         self.unsettled = 0
         self.free_minus_waiting = free
-        self.waiting = 0
-        self.waiting_bytes = 0
+        self.waiting_count = 0
+        self.inbox_bytes = 0
         self.jobs: list[Delivery] = []
 
     def put_without_waking(self, jobs: list[Delivery]) -> None:
@@ -893,10 +893,10 @@ class TestBytes:
     async def test_waiting_entries_leave_less_room(self) -> None:
         bench = ReaderBench()
         bench.prefetch._entry_size.record_entries(1, 2**20)
-        bench.lanes.waiting, bench.lanes.waiting_bytes = 10, 10 * 2**20
+        bench.lanes.waiting_count, bench.lanes.inbox_bytes = 10, 10 * 2**20
         assert bench.prefetch.bytes_left == 6 * 2**20
         assert bench.prefetch.byte_bounds() == ByteBounds(2**20, 2**20)
-        bench.lanes.waiting, bench.lanes.waiting_bytes = 16, 16 * 2**20
+        bench.lanes.waiting_count, bench.lanes.inbox_bytes = 16, 16 * 2**20
         assert (bench.prefetch.room_for_claims(), bench.prefetch.byte_bounds().max_bytes) == (0, 1)
 
     async def test_unsettled_entries_leave_less_room(self) -> None:
@@ -908,7 +908,7 @@ class TestBytes:
     async def test_small_jobs_are_not_added_up(self) -> None:
         bench = ReaderBench()
         bench.prefetch._entry_size.record_entries(10, 1000)
-        bench.lanes.waiting, bench.lanes.waiting_bytes = 50, 2**40
+        bench.lanes.waiting_count, bench.lanes.inbox_bytes = 50, 2**40
         assert bench.prefetch.bytes_left == 16 * 2**20 - 5000
 
     async def test_large_entries_are_read_by_a_script_as_long_as_there_are_any(self) -> None:
@@ -941,15 +941,15 @@ class TestBytes:
     async def test_orphans_are_adopted_as_there_is_room_for_them(self) -> None:
         bench = ReaderBench()
         bench.redis.pages = [[claimed(1)], [claimed(2)], [claimed(3)]]
-        bench.prefetch._entry_size.bytes, bench.lanes.waiting = 2.0**28, 1
+        bench.prefetch._entry_size.bytes, bench.lanes.waiting_count = 2.0**28, 1
 
         def fill_up() -> None:
-            bench.lanes.waiting_bytes = 2**30
+            bench.lanes.inbox_bytes = 2**30
 
         bench.redis.on_page = fill_up
         assert await bench.orphans.adopt_orphans_until_full()
         assert (bench.lanes.numbers, bench.orphans.may_exist) == ([1], True)
-        bench.redis.on_page, bench.lanes.waiting_bytes = None, 0
+        bench.redis.on_page, bench.lanes.inbox_bytes = None, 0
         assert await bench.orphans.adopt_orphans_until_full()
         assert (bench.lanes.numbers, bench.orphans.may_exist) == ([1, 2, 3], False)
         assert not await bench.orphans.adopt_orphans_until_full()
@@ -958,15 +958,15 @@ class TestBytes:
         """A reply that is lost meanwhile may have brought entries that it has passed already, or will not come to."""
         bench = ReaderBench()
         bench.redis.pages = [[claimed(2)]]
-        bench.prefetch._entry_size.bytes, bench.lanes.waiting = 2.0**28, 1
+        bench.prefetch._entry_size.bytes, bench.lanes.waiting_count = 2.0**28, 1
 
         def fill_up() -> None:
-            bench.lanes.waiting_bytes = 2**30
+            bench.lanes.inbox_bytes = 2**30
 
         bench.redis.on_page = fill_up
         await bench.orphans.adopt_orphans_until_full()
         bench.orphan_flag.set()
-        bench.redis.on_page, bench.lanes.waiting_bytes = None, 0
+        bench.redis.on_page, bench.lanes.inbox_bytes = None, 0
         await bench.orphans.adopt_orphans_until_full()
         starts = [after for _, _, after, *_ in bench.redis.broker.asked("list_pending")]
         assert starts == [b"", b""]
@@ -1068,7 +1068,7 @@ class TestDecodingLater:
 class TestManyWorkers:
     async def test_an_idle_worker_looks_pauses_and_is_woken_by_a_message(self) -> None:
         bench = ReaderBench()
-        bench.shared.living_workers.set_living_workers(living=1000)
+        bench.shared.living_workers.set_count(count=1000)
         bench.redis.answers = [[], [entry(1)]]
         bench.reader.start()
         await eventually(lambda: bench.redis.broker.on_backlog is not None, every=0.001)
@@ -1085,7 +1085,7 @@ class TestManyWorkers:
         self, living: int, published: int
     ) -> None:
         bench = ReaderBench()
-        bench.shared.living_workers.set_living_workers(living=living)
+        bench.shared.living_workers.set_count(count=living)
         bench.redis.broker.answer_with["may_have_unread_entries"] = lambda *_: True
         bench.lanes.free_minus_waiting = 1
         bench.redis.answers = [[entry(1)], [entry(2)], [entry(3)]]

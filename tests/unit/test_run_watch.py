@@ -49,7 +49,7 @@ class WatchBench:
             on_start=None,
             on_done=lambda job, _: self.done.append(job.id),
             on_failed=self._fail,
-            decode=self._decode,
+            decode_or_settle=self._decode,
             is_abandoned=bool,
         )
         self.unstarted: list[str] = []
@@ -75,7 +75,7 @@ class WatchBench:
     def put_and_wake(self, *jobs: Delivery) -> None:
         for one in jobs:
             if one.timeout_s:
-                self.stops.shorten_check_interval(one.timeout_s)
+                self.stops.note_timeout_and_signal_if_shortest(one.timeout_s)
         self.lanes.put_and_wake(list(jobs))
 
 

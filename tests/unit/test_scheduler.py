@@ -302,7 +302,7 @@ class TestTick:
     ) -> None:
         known = encode_spec(spec(pattern=RepeatPattern.cron("0 9 * * *", "Europe/Berlin")))
         unknown = due(raw=known.replace(b"Europe/Berlin", b"Europe/Atlant"))
-        bench.living.set_living_workers(2)
+        bench.living.set_count(2)
         assert await bench.tick(100, unknown, due()) == module.GIVE_WAY_S
         assert (bench.repeats.releases, bench.repeats.aside, bench.looks_at) == (1, [], NEVER)
         assert [len(call) for call in bench.repeats.fired] == [1]
@@ -333,7 +333,7 @@ class TestTick:
         self, bench: SchedulerBench, no_zone_database: None
     ) -> None:
         unknown = due(raw=BERLIN_SPEC)
-        bench.living.set_living_workers(2)
+        bench.living.set_count(2)
         assert await bench.tick(-1, unknown) == module.GIVE_WAY_S
         assert await bench.tick(-1, unknown) == 1.5
         bench.clock.now += module.GIVE_WAY_AGAIN_S

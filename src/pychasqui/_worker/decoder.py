@@ -200,7 +200,7 @@ class Decoder:
     def _apply_own_timeout_if_set(self, job: Delivery) -> None:
         if job.extras and (timeout_s := read_timeout_s_or_zero(job.extras)):
             job.timeout_s = timeout_s
-            self._stops.shorten_check_interval(timeout_s)
+            self._stops.note_timeout_and_signal_if_shortest(timeout_s)
 
     def reject_oversize_entry(self, entry_id: bytes, earlier_deliveries: int, size: int) -> None:
         """Rejects an entry that is larger than any job may be; only its size has come."""

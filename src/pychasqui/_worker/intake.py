@@ -97,7 +97,7 @@ class Intake:
         if self._on_batch is not None:
             self._on_batch(ReaderBatch(len(entries), 0))
         with self._recovery.lock:
-            if self._check_stale_and_flag_orphans(self._staleness_mark):
+            if self._check_if_stale_and_then_flag_orphans(self._staleness_mark):
                 return
             if self._arrived is not None:
                 self._arrived.update(entry[0] for entry in entries)
@@ -128,13 +128,13 @@ class Intake:
         if self._on_batch is not None and claimed:
             self._on_batch(ReaderBatch(len(claimed), sum(entry.deliveries > 0 for entry in claimed)))
         with self._recovery.lock:
-            if self._check_stale_and_flag_orphans(self._staleness_mark):
+            if self._check_if_stale_and_then_flag_orphans(self._staleness_mark):
                 return
             if self._arrived is not None:
                 self._arrived.update(entry.id for entry in claimed)
             held = self._holdings.held_delivery_numbers().keys() | self._adopted
             # An entry that an earlier run here still works on comes again when that run has ended, without an outcome.
-            self._decode_and_put_into_lanes([entry for entry in claimed if entry.id not in held])
+            self._decode_or_settle_and_put_into_lanes([entry for entry in claimed if entry.id not in held])
 
     @contextmanager
     def collecting_arrived_ids(self) -> Iterator[set[bytes]]:
@@ -145,25 +145,27 @@ class Intake:
         finally:
             self._arrived = None
 
-    def adopt_unknown_entries(
+    def adopt_unknown_entries_unless_stale(
         self, page: list[ClaimedEntry], known_ids: set[bytes], mark: StalenessMark
     ) -> list[ClaimedEntry] | None:
         """Takes in and returns the entries of a pending page that are not known; None if the page is stale."""
         with self._recovery.lock:
-            if self._check_stale_and_flag_orphans(mark):
+            if self._check_if_stale_and_then_flag_orphans(mark):
                 return None
             held = self._holdings.held_delivery_numbers()
             lost = [entry for entry in page if entry.id not in held and entry.id not in known_ids]
             self._adopted.update(entry.id for entry in lost)
             # An orphan was not started by its last delivery, so that delivery does not count.
-            self._decode_and_put_into_lanes([entry._replace(deliveries=entry.deliveries - 1) for entry in lost])
+            self._decode_or_settle_and_put_into_lanes(
+                [entry._replace(deliveries=entry.deliveries - 1) for entry in lost]
+            )
             return lost
 
-    def _decode_and_put_into_lanes(self, claimed: list[ClaimedEntry]) -> None:
+    def _decode_or_settle_and_put_into_lanes(self, claimed: list[ClaimedEntry]) -> None:
         if not claimed:
             return
         self._last_id = max(self._last_id, *(entry_sort_key(entry.id) for entry in claimed))
-        self._prefetch.record_entry_sizes(len(claimed), sum(map(_entry_bytes, claimed)))
+        self._prefetch.record_entry_sizes(len(claimed), sum(map(_count_entry_bytes, claimed)))
         for entry in claimed:
             if entry.fields is not None:
                 self._lanes.put_and_wake(
@@ -178,7 +180,7 @@ class Intake:
         """Returns the state to compare with when the entries come; taken before they are asked for."""
         return StalenessMark(self._lease.lapses, self._recovery.get_last_report_number_or_never())
 
-    def _check_stale_and_flag_orphans(self, mark: StalenessMark) -> bool:
+    def _check_if_stale_and_then_flag_orphans(self, mark: StalenessMark) -> bool:
         """Returns whether others may have taken the entries that were asked for. Those still ours become orphans.
 
         Either the lease was over since then, as after a pause of the whole process, or this worker has reported what it
@@ -192,5 +194,5 @@ class Intake:
         return stale
 
 
-def _entry_bytes(entry: ClaimedEntry) -> int:
+def _count_entry_bytes(entry: ClaimedEntry) -> int:
     return sum(map(len, entry.fields)) if entry.fields is not None else 0

@@ -134,7 +134,7 @@ class LeaderService(Service):
         Many workers share the looks, unless it moves nothing: one of them looks soon after the end of the lease,
         whenever that is.
         """
-        if self._living_workers.living > MAX_POLLING_STANDBYS and self._overdue_from is None:
+        if self._living_workers.count > MAX_POLLING_STANDBYS and self._overdue_from is None:
             pause_s = self._living_workers.scale_pause_by_workers(usual_max_s, MAX_POLLING_STANDBYS)
             return min(pause_s, LONGEST_STANDBY_S) * random.uniform(0.5, 1.5)
         return usual_max_s if lease_left_ms < 0 else min(usual_max_s, (lease_left_ms + 1) / 1000)

@@ -137,7 +137,7 @@ class LeaseRenewal:
         )
         if answers[0].flags is not None:
             self._queue_watch.handle_queue_flags(answers[0].flags)
-        self._living_workers.set_living_workers(answers[0].living)
+        self._living_workers.set_count(answers[0].living)
         if answers[0].over:
             self._call_in_worker_loop(self._ended_leases.send)
         return {entry_id for answer in answers for entry_id in answer.lost}
@@ -167,22 +167,22 @@ class LeaseRenewal:
             return 0.0  # it came too late; if the lease ended only meanwhile, all that is held is renewed next
         self._until = until
         if was_over:
-            self._call_in_worker_loop(self._resume_after_lapse, until, lost_ids)
+            self._call_in_worker_loop(self._forget_lost_renew_lease_and_wake_lanes, until, lost_ids)
         else:
             self._lease.renew(until)
             if lost_ids:
                 self._call_in_worker_loop(self._forget_lost_entries, lost_ids)
         return self.every_s
 
-    def _resume_after_lapse(self, until: float, lost_ids: set[bytes]) -> None:
+    def _forget_lost_renew_lease_and_wake_lanes(self, until: float, lost_ids: set[bytes]) -> None:
         """Runs in the worker's loop, in one step: no lost entry may start because the lease holds again."""
         self._forget_lost_entries(lost_ids)
         self._lease.renew_after_lapse(until)
-        self._lanes.resume_after_lapse()
+        self._lanes.wake_after_lapse()
 
     def _forget_lost_entries(self, lost_ids: set[bytes]) -> None:
         """Runs in the worker's loop. An entry that was lost by one delivery may have come back by another."""
-        if self._lanes.drop_lost_unstarted_jobs(lost_ids):
+        if self._lanes.drop_lost_waiting_and_undecoded_jobs(lost_ids):
             self._may_have_orphans.set()
 
     async def _report_held_and_choose_pause_s(self, error: RedisTrouble) -> float:

@@ -117,7 +117,7 @@ class Orphans:
             page = await self._broker.list_pending(
                 self._group, self._consumer, *search, ORPHANS_A_PAGE, self._prefetch.byte_bounds()
             )
-            lost = self._intake.adopt_unknown_entries(page, known, asked)
+            lost = self._intake.adopt_unknown_entries_unless_stale(page, known, asked)
         if lost is None or not page:
             return None
         deleted = [entry.id for entry in lost if entry.fields is None and not entry.size]

@@ -45,11 +45,11 @@ class Prefetch:
     def bytes_left(self) -> int:
         """How many bytes of entries may come beside those that wait, or have ended and are not settled yet."""
         unsettled = self._unsettled_count()
-        expected = self._entry_size.estimate_bytes(self._lanes.waiting + unsettled)
+        expected = self._entry_size.estimate_bytes(self._lanes.waiting_count + unsettled)
         if 2 * expected < self._max_bytes:  # hot: as good as the sum, which takes 30 ns a job
             return self._max_bytes - int(expected)
         unsettled_bytes = self._entry_size.estimate_bytes(unsettled) if self._entry_size.is_known else 0
-        return self._max_bytes - self._lanes.waiting_bytes - int(unsettled_bytes)
+        return self._max_bytes - self._lanes.inbox_bytes - int(unsettled_bytes)
 
     @property
     def has_free_lane(self) -> bool:
@@ -87,9 +87,9 @@ class Prefetch:
         count = free + ahead
         # Half of what may wait is a good batch: smaller ones cost trips, larger ones let the inbox run dry.
         low_water = ahead // 2
-        has_room = count > 0 and lanes.waiting <= low_water
+        has_room = count > 0 and lanes.waiting_count <= low_water
         if is_full := has_room and self.bytes_left <= 0:
-            low_water = lanes.waiting // 2
+            low_water = lanes.waiting_count // 2
         lanes.set_low_water(low_water)
         awaits_settling = has_room and (is_full or self._unsettled_count() > MAX_UNSETTLED)
         return PrefetchRoom(min(count, self._batch_sizes.read), has_room and not awaits_settling, awaits_settling, free)

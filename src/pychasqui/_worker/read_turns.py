@@ -47,7 +47,7 @@ class ReadTurns:
 
     @property
     def are_shared(self) -> bool:
-        return self._living_workers.living > MAX_WAITING_READERS
+        return self._living_workers.count > MAX_WAITING_READERS
 
     def choose_block_ms(self) -> int | None:
         """Returns how long the next read waits at the server; None: it does not."""
@@ -63,7 +63,7 @@ class ReadTurns:
 
         It is drawn whose turn begins, with the chance that lets as many begin as end if MAX_WAITING_READERS wait.
         """
-        now, others = clock.monotonic(), self._living_workers.living - MAX_WAITING_READERS
+        now, others = clock.monotonic(), self._living_workers.count - MAX_WAITING_READERS
         if others <= 0 or now < self._waits_until:
             return 0.0
         drawn_for_s, self._drawn_at = min(now - self._drawn_at, LONGEST_REST_S), now

@@ -94,7 +94,7 @@ class Reclaimer(Service):
 
     @property
     def _is_one_of_many(self) -> bool:
-        return self._living_workers.living > MAX_FULL_SCANNERS
+        return self._living_workers.count > MAX_FULL_SCANNERS
 
     def _pause_until_next_scan_s(self) -> float:
         if self._has_ended_leases:

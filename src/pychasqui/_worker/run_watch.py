@@ -55,7 +55,7 @@ class RunWatch:
         self._find_task = find_task
         self._timer: asyncio.TimerHandle | None = None
         self._is_running = False
-        stops.expected_sooner.listen(self._check_earlier_for_shorter_timeout)
+        stops.shorter_timeout_known.listen(self._check_earlier_for_shorter_timeout)
 
     def start(self) -> None:
         self._is_running = True
@@ -117,7 +117,7 @@ class RunWatch:
         if stop is None and self._stops.cancellations and self._stops.cancellations.includes_job(job.entry_id, job.id):
             stop = self._stops.add_stop(job, None)
         if stop is None:
-            timeout_s = self._stops.total_timeout_s_of(job)
+            timeout_s = self._stops.find_total_timeout_s(job)
             if timeout_s is None or now < job.started_at + timeout_s:
                 return float("inf") if timeout_s is None else job.started_at + timeout_s
             stop = self._stops.add_stop(job, timeout_s)
@@ -131,7 +131,7 @@ class RunWatch:
         if stop.cancellations < MAX_CANCELLATIONS:
             if task is not None:
                 task.cancel()
-            stop.count_cancellation(now + CANCELLATIONS_APART_S)
+            stop.count_cancellation_and_set_next_at(now + CANCELLATIONS_APART_S)
             return
         stop.give_up()
         ran_s, job = now - stop.job.started_at, stop.job

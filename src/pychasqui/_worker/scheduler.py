@@ -134,7 +134,7 @@ class SchedulerService(LeaderService):
         zone does not exist, so it leaves the repeatable due, and lets others lead again and again.
         """
         has_given_way = self._given_way.get(due.key) == due.score
-        if self._living_workers.living >= 2 and (
+        if self._living_workers.count >= 2 and (
             not has_given_way or (not has_database and clock.monotonic() >= self._gives_way_again_at)
         ):
             self._give_way(due, detail)

@@ -58,7 +58,7 @@ class Startup:
         await components.heartbeat.start()  # before anything is read: a worker that holds entries is known to live
         await self._confirm_name()
         keep_freed_memory()
-        components.reporter.bind_to_running_loop()
+        components.reporter.remember_running_loop()
         components.lanes.start()
         components.run_watch.start()
         for service in (components.acker, components.reader, components.reclaimer):

@@ -193,7 +193,7 @@ def build_components(
         on_start=None if event_writer is None else event_writer.queue_active_event,
         on_done=acker.queue_ack,
         on_failed=logs.bind_job_to_call(config.queue_name, failures.log_error_and_queue_outcome),
-        decode=decoder.decode_or_settle_put_off_job,
+        decode_or_settle=decoder.decode_or_settle_put_off_job,
         is_abandoned=is_abandoned,
     )
 
