@@ -189,14 +189,14 @@ class Worker(Lifecycle):
 
     def _on_death(self, title: str, error: BaseException) -> None:
         """A part has died, which only a defect can bring about: the worker dies with it and logs it."""
-        self._stop_with_error(error)
+        self._request_stop_with_error(error)
         log.critical("the %s of worker %s has died, the worker stops", title, self.consumer_id, exc_info=error)
 
-    def _on_signal(self, signal_name: str) -> None:
+    def _request_stop_by_signal(self, signal_name: str) -> None:
         now = monotonic()
         if self._signalled_at is None:
             self._signalled_at = now
-            super()._on_signal(signal_name)
+            super()._request_stop_by_signal(signal_name)
         elif now - self._signalled_at >= SECOND_SIGNAL_S:
             log.warning("%s again: worker %s stops now", signal_name, self.consumer_id)
             self._hurry_wanted.set()

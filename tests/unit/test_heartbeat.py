@@ -127,8 +127,8 @@ class HeartbeatBench:
         thread = LoopThread("heartbeat", shared.on_death)
         queue_watch = QueueWatch(
             broker,
-            on_pause=partial(thread.call_in_worker_loop, on_pause),
-            on_cancellations=partial(thread.call_in_worker_loop, self.cancellations.append),
+            on_pause=partial(thread.call_soon_in_worker_loop_if_running, on_pause),
+            on_cancellations=partial(thread.call_soon_in_worker_loop_if_running, self.cancellations.append),
         )
         renewal = LeaseRenewal(
             broker,
@@ -139,14 +139,16 @@ class HeartbeatBench:
             queue_watch=queue_watch,
             record_maker=RecordMaker(shared, lease_ms=times.lease_ms),
             round_trips=RoundTrips(broker, "a", shared.lease, times.lease_ms),
-            call_in_worker_loop=thread.call_in_worker_loop,
+            call_soon_in_worker_loop_if_running=thread.call_soon_in_worker_loop_if_running,
         )
         self.heartbeat = Heartbeat(
             broker,
             shared,
             renewal,
             thread=thread,
-            loop_watch=LoopWatch("a", shared.holdings, call_in_worker_loop=thread.call_in_worker_loop),
+            loop_watch=LoopWatch(
+                "a", shared.holdings, call_soon_in_worker_loop_if_running=thread.call_soon_in_worker_loop_if_running
+            ),
             queue_watch=queue_watch,
             registry_writer=RegistryWriter(broker),
         )

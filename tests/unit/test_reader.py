@@ -302,7 +302,7 @@ class TestAttempts:
         await bench.read([entry(1)])
         bench.intake.take_in_claimed_unless_stale_and_wake([claimed(2, deliveries=2)])
         bench.redis.pages = [[claimed(3, deliveries=4)]]
-        await bench.orphans.adopt_orphans_until_full()
+        await bench.orphans.adopt_orphans_until_full_unless_paused()
         assert bench.lanes.held_delivery_numbers() == {b"1-0": 1, b"2-0": 3, b"3-0": 4}
 
     def test_earlier_deliveries_count_as_runs(self) -> None:
@@ -365,7 +365,7 @@ class TestLostReplies:
         """The reclaimer searches for orphans too, at the start and after its own losses, while the reader reads."""
         bench = ReaderBench()
         bench.redis.pages = [[claimed(1)]]
-        bench.redis.on_read = bench.orphans.adopt_orphans_until_full
+        bench.redis.on_read = bench.orphans.adopt_orphans_until_full_unless_paused
         await bench.read([entry(1), entry(2)])
         assert sorted(bench.lanes.numbers) == [1, 2]
 
@@ -373,7 +373,7 @@ class TestLostReplies:
         bench = ReaderBench()
 
         async def find_and_finish() -> None:
-            await bench.orphans.adopt_orphans_until_full()
+            await bench.orphans.adopt_orphans_until_full_unless_paused()
             assert bench.lanes.numbers == [1]
             bench.lanes.jobs.clear()
 
@@ -401,7 +401,7 @@ class TestComingBack:
         bench = ReaderBench()
         bench.intake.take_in_claimed_unless_stale_and_wake([claimed(1, deliveries=0)])
         bench.redis.pages = [[claimed(1, deliveries=3)]]
-        await bench.orphans.adopt_orphans_until_full()
+        await bench.orphans.adopt_orphans_until_full_unless_paused()
         assert [job.delivery_number for job in bench.lanes.jobs] == [1]
 
     async def test_an_entry_is_found_by_its_present_delivery_when_the_earlier_run_has_ended(self) -> None:
@@ -410,7 +410,7 @@ class TestComingBack:
         bench.intake.take_in_claimed_unless_stale_and_wake([claimed(1, deliveries=2)])
         bench.lanes.jobs.clear()
         bench.redis.pages = [[claimed(1, deliveries=3)]]
-        await bench.orphans.adopt_orphans_until_full()
+        await bench.orphans.adopt_orphans_until_full_unless_paused()
         assert [(job.delivery_number, job.attempt) for job in bench.lanes.jobs] == [(3, 2)]
 
     async def test_orphans_do_not_start_while_the_queue_is_paused(self) -> None:
@@ -418,19 +418,19 @@ class TestComingBack:
         bench.redis.pages = [[claimed(1)]]
         bench.orphan_flag.set()
         bench.shared.is_paused.set()
-        assert not await bench.orphans.adopt_orphans_until_full()
+        assert not await bench.orphans.adopt_orphans_until_full_unless_paused()
         assert (bench.lanes.numbers, bench.orphans.may_exist) == ([], True)
         bench.shared.is_paused.clear()
-        await bench.orphans.adopt_orphans_until_full()
+        await bench.orphans.adopt_orphans_until_full_unless_paused()
         assert bench.lanes.numbers == [1]
 
     async def test_orphans_are_looked_for_once_more_entries_stay_pending_than_are_known(self) -> None:
         bench = ReaderBench()
         bench.intake.take_in_claimed_unless_stale_and_wake([claimed(1)])
         for pending in (2, 2, 2, 1, 2, 2, 2):
-            bench.orphans.flag_if_more_are_pending_than_known(pending)
+            bench.orphans.flag_orphans_after_repeated_surplus(pending)
         assert not bench.orphans.may_exist, "replies may have been on their way"
-        bench.orphans.flag_if_more_are_pending_than_known(2)
+        bench.orphans.flag_orphans_after_repeated_surplus(2)
         assert bench.orphans.may_exist
 
 
@@ -446,7 +446,9 @@ class TestShedding:
         bench = ReaderBench()
         await bench.read([entry(1), entry(2), entry(3)])
         bench.redis.pages = [[claimed(1), claimed(2), claimed(3)]]
-        bench.redis.broker.meanwhile["release_some_entries"] = lambda *_: bench.orphans.adopt_orphans_until_full()
+        bench.redis.broker.meanwhile["release_some_entries"] = lambda *_: (
+            bench.orphans.adopt_orphans_until_full_unless_paused()
+        )
         await bench.reader._release_surplus_jobs()
         assert (bench.lanes.numbers, bench.redis.released) == ([1], [b"2-0", b"3-0"])
 
@@ -463,7 +465,7 @@ class TestShedding:
         """Redis may get the release later, and would give a job that runs here to another worker."""
         bench = ReaderBench()
         await self.lose_a_release(bench)
-        await bench.orphans.adopt_orphans_until_full()
+        await bench.orphans.adopt_orphans_until_full_unless_paused()
         await bench.orphans.try_release_orphans()
         assert (bench.lanes.numbers, bench.redis.released) == ([1], [b"2-0", b"3-0"])
 
@@ -471,7 +473,7 @@ class TestShedding:
         bench = ReaderBench()
         await self.lose_a_release(bench)
         bench.redis.broker.now = bench.redis.broker.asked("release_some_entries")[0][3] + 1
-        await bench.orphans.adopt_orphans_until_full()
+        await bench.orphans.adopt_orphans_until_full_unless_paused()
         assert bench.lanes.numbers == [1, 2, 3]
 
     async def test_orphans_are_looked_for_again_once_redis_would_refuse_a_release(
@@ -480,7 +482,7 @@ class TestShedding:
         monkeypatch.setattr("pychasqui._worker.release.RELEASE_WITHIN_MS", 30)
         bench = ReaderBench()
         await self.lose_a_release(bench)
-        await bench.orphans.adopt_orphans_until_full()
+        await bench.orphans.adopt_orphans_until_full_unless_paused()
         assert not bench.orphans.may_exist
         await eventually(lambda: bench.orphan_flag.is_set)
 
@@ -488,7 +490,7 @@ class TestShedding:
         bench = ReaderBench()
         await self.lose_a_release(bench)
         bench.redis.broker.now -= 3_600_000
-        await bench.orphans.adopt_orphans_until_full()
+        await bench.orphans.adopt_orphans_until_full_unless_paused()
         assert bench.lanes.numbers == [1, 2, 3]
 
     @pytest.mark.parametrize("answer", ("too late", "refused"))
@@ -502,7 +504,7 @@ class TestShedding:
         await bench.reader._release_surplus_jobs()
         bench.redis.pages = [[claimed(2), claimed(3)]]
         assert bench.orphans.may_exist
-        await bench.orphans.adopt_orphans_until_full()
+        await bench.orphans.adopt_orphans_until_full_unless_paused()
         assert bench.lanes.numbers == [1, 2, 3]
 
 
@@ -548,9 +550,9 @@ class TestReadingAhead:
     )
     async def test_the_reader_does_not_read_ahead_before_more_urgent_work(self, bench: ReaderBench, why: str) -> None:
         reader = bench.reader
-        assert reader._count_to_read_behind(WORTH_READING) == 0  # what jobs weigh here is not known yet
+        assert reader._count_to_read_next(WORTH_READING) == 0  # what jobs weigh here is not known yet
         bench.prefetch.record_entry_sizes(1, 100)
-        assert reader._count_to_read_behind(WORTH_READING) == WORTH_READING
+        assert reader._count_to_read_next(WORTH_READING) == WORTH_READING
         reader._is_stopping = why == "stopping"
         if why == "paused":
             bench.shared.is_paused.set()
@@ -567,7 +569,7 @@ class TestReadingAhead:
             bench.lanes.free_minus_waiting = -MAX_AHEAD
         if why == "weight":
             bench.prefetch.record_entry_sizes(1, 200_000)
-        assert reader._count_to_read_behind(WORTH_READING) == 0
+        assert reader._count_to_read_next(WORTH_READING) == 0
 
     async def test_the_loop_turns_while_a_large_batch_is_taken_in(self, bench: ReaderBench) -> None:
         taking = asyncio.create_task(bench.reader._put_entries_in_slices(self.batch(0, 2 * INTAKE_SLICE + 1)))
@@ -653,7 +655,7 @@ class TestReport:
             return bench.redis.pages.pop(0) if bench.redis.pages else []
 
         bench.redis.broker.answer_with["list_pending"] = page
-        await bench.orphans.adopt_orphans_until_full()
+        await bench.orphans.adopt_orphans_until_full_unless_paused()
         assert bench.lanes.numbers == [1]
         assert bench.orphan_flag.is_set
 
@@ -832,14 +834,14 @@ class TestRoom:
     @pytest.mark.parametrize("why", ("paused", "closing", "no lease"))
     def test_claims_have_no_room_while_no_job_may_start(self, why: str) -> None:
         bench = ReaderBench()
-        assert bench.prefetch.room_for_claims() == 10
+        assert bench.prefetch.count_room_for_claims() == 10
         if why == "paused":
             bench.shared.is_paused.set()
         elif why == "closing":
             bench.shared.is_closing.set()
         else:
             bench.shared.lease.renew(0.0)
-        assert bench.prefetch.room_for_claims() == 0
+        assert bench.prefetch.count_room_for_claims() == 0
 
     def test_deleted_entries_are_skipped(self) -> None:
         bench = ReaderBench()
@@ -860,7 +862,7 @@ class TestHeldEntries:
         with bench.intake.expecting_entries():
             bench.intake.take_in_claimed_unless_stale_and_wake([claimed(5)])
         bench.redis.pages = [[claimed(7)]]
-        await bench.orphans.adopt_orphans_until_full()
+        await bench.orphans.adopt_orphans_until_full_unless_paused()
         await bench.read([entry(5), entry(6), entry(7)])
         assert bench.lanes.numbers == [5, 7, 6]
 
@@ -895,9 +897,9 @@ class TestBytes:
         bench.prefetch._entry_size.record_entries(1, 2**20)
         bench.lanes.waiting_count, bench.lanes.inbox_bytes = 10, 10 * 2**20
         assert bench.prefetch.bytes_left == 6 * 2**20
-        assert bench.prefetch.byte_bounds() == ByteBounds(2**20, 2**20)
+        assert bench.prefetch.choose_byte_bounds() == ByteBounds(2**20, 2**20)
         bench.lanes.waiting_count, bench.lanes.inbox_bytes = 16, 16 * 2**20
-        assert (bench.prefetch.room_for_claims(), bench.prefetch.byte_bounds().max_bytes) == (0, 1)
+        assert (bench.prefetch.count_room_for_claims(), bench.prefetch.choose_byte_bounds().max_bytes) == (0, 1)
 
     async def test_unsettled_entries_leave_less_room(self) -> None:
         bench = ReaderBench()
@@ -947,12 +949,12 @@ class TestBytes:
             bench.lanes.inbox_bytes = 2**30
 
         bench.redis.on_page = fill_up
-        assert await bench.orphans.adopt_orphans_until_full()
+        assert await bench.orphans.adopt_orphans_until_full_unless_paused()
         assert (bench.lanes.numbers, bench.orphans.may_exist) == ([1], True)
         bench.redis.on_page, bench.lanes.inbox_bytes = None, 0
-        assert await bench.orphans.adopt_orphans_until_full()
+        assert await bench.orphans.adopt_orphans_until_full_unless_paused()
         assert (bench.lanes.numbers, bench.orphans.may_exist) == ([1, 2, 3], False)
-        assert not await bench.orphans.adopt_orphans_until_full()
+        assert not await bench.orphans.adopt_orphans_until_full_unless_paused()
 
     async def test_a_search_that_waits_for_room_begins_again_if_there_may_be_orphans_behind_it(self) -> None:
         """A reply that is lost meanwhile may have brought entries that it has passed already, or will not come to."""
@@ -964,10 +966,10 @@ class TestBytes:
             bench.lanes.inbox_bytes = 2**30
 
         bench.redis.on_page = fill_up
-        await bench.orphans.adopt_orphans_until_full()
+        await bench.orphans.adopt_orphans_until_full_unless_paused()
         bench.orphan_flag.set()
         bench.redis.on_page, bench.lanes.inbox_bytes = None, 0
-        await bench.orphans.adopt_orphans_until_full()
+        await bench.orphans.adopt_orphans_until_full_unless_paused()
         starts = [after for _, _, after, *_ in bench.redis.broker.asked("list_pending")]
         assert starts == [b"", b""]
 
@@ -987,7 +989,7 @@ class TestBytes:
     async def test_an_orphan_that_is_too_large_is_rejected_by_its_size(self) -> None:
         bench = ReaderBench()
         bench.redis.pages = [[ClaimedEntry(b"1-0", None, 3, size=2**27), claimed(2)]]
-        await bench.orphans.adopt_orphans_until_full()
+        await bench.orphans.adopt_orphans_until_full_unless_paused()
         assert (bench.lanes.numbers, bench.rejected) == ([2], [(b"1-0", 3, "oversize_payload")])
 
 

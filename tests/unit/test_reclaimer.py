@@ -110,13 +110,13 @@ class FakeIntake:
         self.left = room
         self.entries: list[ClaimedEntry] = []
 
-    def room_for_claims(self) -> int:
+    def count_room_for_claims(self) -> int:
         return self.left
 
     def expecting_entries(self) -> AbstractContextManager[None]:
         return nullcontext()
 
-    def byte_bounds(self) -> ByteBounds:
+    def choose_byte_bounds(self) -> ByteBounds:
         return BOUNDS
 
     def take_in_claimed_unless_stale_and_wake(self, entries: list[ClaimedEntry]) -> None:
@@ -132,7 +132,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> FakeClock:
 class FakeOrphans:
     may_exist = False
 
-    def flag_if_more_are_pending_than_known(self, pending: int) -> None:
+    def flag_orphans_after_repeated_surplus(self, pending: int) -> None:
         """There are none."""
 
 

@@ -358,14 +358,14 @@ class TestTick:
         await bench.tick(-1, due(raw=b"\xc1"), due())
         assert [len(call) for call in bench.repeats.fired] == [1]
         assert "no ids left" in caplog.text
-        assert bench.scheduler.set_aside == 0
+        assert bench.scheduler.buried_count == 0
 
     async def test_a_broken_one_that_has_changed_meanwhile_does_not_count_as_set_aside(
         self, bench: SchedulerBench, caplog: pytest.LogCaptureFixture
     ) -> None:
         bench.repeats.refusal = None
         await bench.tick(-1, due(raw=b"\xc1"))
-        assert (len(bench.repeats.aside), bench.scheduler.set_aside, caplog.messages) == (1, 0, [])
+        assert (len(bench.repeats.aside), bench.scheduler.buried_count, caplog.messages) == (1, 0, [])
 
     async def test_decisions_in_vain_are_logged_and_cause_no_busy_loop(
         self, bench: SchedulerBench, caplog: pytest.LogCaptureFixture
@@ -384,18 +384,18 @@ class TestTick:
 
     async def test_a_message_brings_the_next_look_forward(self, bench: SchedulerBench) -> None:
         await bench.tick(5000)
-        bench.scheduler.handle_due_hint(0.05)
-        bench.scheduler.handle_due_hint(9)
+        bench.scheduler.apply_due_hint_if_leading(0.05)
+        bench.scheduler.apply_due_hint_if_leading(9)
         assert bench.looks_at == pytest.approx(0.05)
 
     async def test_a_follower_ignores_the_message(self, bench: SchedulerBench) -> None:
         await bench.tick(-1, leads=False)
-        bench.scheduler.handle_due_hint(0.05)
+        bench.scheduler.apply_due_hint_if_leading(0.05)
         assert bench.looks_at == NEVER
 
     async def test_a_message_during_a_fire_is_not_forgotten(self, bench: SchedulerBench) -> None:
         await bench.tick()
-        bench.repeats.meanwhile = lambda: bench.scheduler.handle_due_hint(0.05)
+        bench.repeats.meanwhile = lambda: bench.scheduler.apply_due_hint_if_leading(0.05)
         await bench.tick(9000, due())
         assert bench.looks_at == pytest.approx(0.05)
 

@@ -51,7 +51,7 @@ class HealthCheck:
             loop_lag_s=self._loop_watch.lag_s,
             reconnects=sum(broker.reconnects for broker in self._brokers),
             missed_fires=self._scheduler.missed,
-            set_aside=self._promoter.set_aside + self._scheduler.set_aside,
+            buried_count=self._promoter.buried_count + self._scheduler.buried_count,
             dropped_events=0 if self._event_writer is None else self._event_writer.dropped,
             refused_records=0 if self._metrics is None else self._metrics.refused,
             redis=self._brokers[0].server_name_and_version,

@@ -56,7 +56,7 @@ class Heartbeat:
         shared.group_gone.listen(self._request_renewal_now)
 
     async def start(self) -> None:
-        await self._thread.start(self._run)
+        await self._thread.start_and_wait_until_begun(self._renew_until_stopped)
 
     async def stop(self, *, timeout_s: float = 0.0) -> None:
         """Sends no more, and waits that long for what Redis has not answered; then ends what still waits.
@@ -72,9 +72,9 @@ class Heartbeat:
 
     # The thread's loop ----------------------------------------------------------------------------------------------
 
-    async def _run(self) -> None:
+    async def _renew_until_stopped(self) -> None:
         try:
-            self._renew_at = await self._renewal.acquire_first_lease()
+            self._renew_at = await self._renewal.acquire_first_lease_and_choose_renew_at()
             async with asyncio.TaskGroup() as tasks:  # ends with the first of them that fails
                 self._registering = tasks.create_task(self._report_begun_after_check_and_register())
                 while not (self._is_ending or self._thread.is_worker_loop_closed):
@@ -82,7 +82,7 @@ class Heartbeat:
                         self._renew_at = lease_clock() + self._renewal.every_s
                         self._unanswered += 1
                         tasks.create_task(self._renew_lease_and_schedule_next(tasks))
-                    self._loop_watch.check_loop_lag()
+                    self._loop_watch.log_if_blocked_and_measure_if_due()
                     await self._sleep_until_renewal_or_tick()
         finally:
             await self._broker.close()

@@ -59,7 +59,7 @@ class Prefetch:
         """Returns whether a lane had nothing to do when that many entries arrived, which the lanes have by now."""
         return self._lanes.free_minus_waiting + arrived_count > 0
 
-    def byte_bounds(self) -> ByteBounds:
+    def choose_byte_bounds(self) -> ByteBounds:
         """Returns how many bytes the next script may bring, and how large an entry may be."""
         return ByteBounds(max(1, min(self.bytes_left, PAGE_BYTES)), self._max_entry_bytes)
 
@@ -94,7 +94,7 @@ class Prefetch:
         awaits_settling = has_room and (is_full or self._unsettled_count() > MAX_UNSETTLED)
         return PrefetchRoom(min(count, self._batch_sizes.read), has_room and not awaits_settling, awaits_settling, free)
 
-    def count_to_read_behind(self, coming: int) -> int:
+    def count_to_read_next(self, coming: int) -> int:
         """Returns how many entries to ask for behind those that have just come; 0 if a read is not worth it yet."""
         if self._unsettled_count() > MAX_UNSETTLED:
             return 0
@@ -106,7 +106,7 @@ class Prefetch:
             return 0
         return room if room >= self._batch_sizes.min_entries_worth_reading else 0
 
-    def room_for_claims(self) -> int:
+    def count_room_for_claims(self) -> int:
         """Returns how many entries of other consumers there is room for."""
         may_start = not (self._is_paused.is_set or self._is_closing.is_set or self._lease.is_over)
         return (
@@ -123,7 +123,7 @@ class Prefetch:
         """Returns how many entries to wait for, so that they fit in."""
         return self._entry_size.count_entries_to_wait_for(self.bytes_left)
 
-    def max_unstarted_to_keep(self) -> int:
+    def measure_and_choose_max_unstarted_to_keep(self) -> int:
         """Returns how many unstarted jobs may stay here while the lanes take none."""
         self._estimate.record_finished(self._lanes.finished, monotonic())
         return 2 * self._estimate.estimate_jobs_to_prefetch() + 1

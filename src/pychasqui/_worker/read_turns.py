@@ -71,11 +71,11 @@ class ReadTurns:
             self._waits_until = now + TURN_S
             return 0.0
         with suppress(RedisTrouble):  # without messages it looks from time to time
-            await self._broker.subscribe_to_backlog_hints_while_connected(self._handle_backlog_hint)
+            await self._broker.subscribe_to_backlog_hints_while_connected(self._note_backlog_hint_and_wake)
         pause_s = min(max(JOINT_POLL_INTERVAL_S * others, SHORTEST_REST_S), LONGEST_REST_S)
         return pause_s * random.uniform(0.5, 1.5)
 
-    def _handle_backlog_hint(self) -> None:
+    def _note_backlog_hint_and_wake(self) -> None:
         """A message says that jobs are left."""
         self._heard_at = clock.monotonic()
         self._on_backlog()

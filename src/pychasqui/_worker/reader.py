@@ -162,7 +162,7 @@ class Reader(Service):
             # also while all lanes are busy: it may wait for longer than they are.
             count = room.entries if has_backlog else min(room.entries, max(1, room.free_lanes))
             try:
-                if self._pending.may_exist and await self._pending.take_pending_entries(count):
+                if self._pending.may_exist and await self._pending.adopt_orphans_or_claim_entries(count):
                     continue
                 had_backlog = has_backlog
                 block_ms = None if had_backlog else self._turns.choose_block_ms()
@@ -202,7 +202,9 @@ class Reader(Service):
 
     async def _release_surplus_jobs(self) -> None:
         """Hands back jobs that wait here for too long because the handler has become slower."""
-        await self._releaser.try_release_unstarted_jobs(kept_count=self._prefetch.max_unstarted_to_keep())
+        await self._releaser.try_release_unstarted_jobs(
+            kept_count=self._prefetch.measure_and_choose_max_unstarted_to_keep()
+        )
 
     async def _read_batches_into_intake(
         self, count: int, block_ms: int | None, *, is_poll_of_empty_queue: bool
@@ -237,7 +239,7 @@ class Reader(Service):
                     self._batch_sizes.request_client_count_if_due(self._helper)
                 if reading.was_small:  # the intake has them already
                     return came, is_full
-                count = self._count_to_read_behind(len(entries)) if is_full else 0
+                count = self._count_to_read_next(len(entries)) if is_full else 0
                 if count:  # hot: the server fetches the next batch while this one is decoded and run
                     reading = await self._send_read(count, None)
                 await self._put_entries_in_slices(entries)
@@ -262,14 +264,14 @@ class Reader(Service):
     async def _read_by_bytes_into_intake(self, count: int) -> list[ClaimedEntry]:
         """Reads by a script as many entries as fit into the bytes that are left, without waiting: for large entries."""
         claimed = await self._broker.read_within_bounds(
-            self._group, self._consumer, count, self._prefetch.byte_bounds()
+            self._group, self._consumer, count, self._prefetch.choose_byte_bounds()
         )
         self._outage.end()
         self._intake.take_in_claimed_unless_stale_and_wake(claimed)
         await asyncio.sleep(0)  # the lanes start some of them first, which leaves room
         return claimed
 
-    def _count_to_read_behind(self, coming: int) -> int:
+    def _count_to_read_next(self, coming: int) -> int:
         """Returns how many entries to ask for behind those that have just come; 0 if there is something to do first."""
         if (
             self._is_stopping
@@ -280,7 +282,7 @@ class Reader(Service):
             return 0
         if not self._broker.is_connected:
             return 0
-        return self._prefetch.count_to_read_behind(coming)
+        return self._prefetch.count_to_read_next(coming)
 
     async def _recover_from_error(self, error: RedisTrouble) -> None:
         """Waits, or does what the error asks for; the loop then reads again."""

@@ -85,7 +85,7 @@ class Reclaimer(Service):
         while not self._is_stopping:
             try:
                 if self._orphans.may_exist:
-                    await self._orphans.adopt_orphans_until_full()
+                    await self._orphans.adopt_orphans_until_full_unless_paused()
                 await self._scan_consumers_and_claim_entries()
             except RedisTrouble as error:
                 log.debug("the scan for abandoned entries has failed and is repeated: %s", error)
@@ -116,17 +116,19 @@ class Reclaimer(Service):
             now_ms = await self._broker.read_server_time_ms()
             leases = await self._broker.read_ended_leases(self._group, now_ms)
             self._update_claimable_consumers(set(leases), leases, now_ms)
-        while self._claimable_consumers and not self._is_stopping and (room := self._prefetch.room_for_claims()) > 0:
+        while (
+            self._claimable_consumers and not self._is_stopping and (room := self._prefetch.count_room_for_claims()) > 0
+        ):
             with self._intake.expecting_entries():
                 self._intake.take_in_claimed_unless_stale_and_wake(
-                    await self.claim_entries_of_one_consumer(room, self._prefetch.byte_bounds())
+                    await self.claim_entries_of_one_consumer(room, self._prefetch.choose_byte_bounds())
                 )
 
     async def _scan_all_consumers(self) -> None:
         self._next_suspect_s = float("inf")
         self._known_empty.clear()
         holders = await self._broker.count_held_entries(self._group)
-        self._orphans.flag_if_more_are_pending_than_known(holders.pop(self._consumer.encode(), 0))
+        self._orphans.flag_orphans_after_repeated_surplus(holders.pop(self._consumer.encode(), 0))
         sweeps = clock.monotonic() >= self._sweep_at  # also for names that hold nothing, so that they do not pile up
         if not (holders or sweeps):
             return

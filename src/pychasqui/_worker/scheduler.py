@@ -58,11 +58,15 @@ class SchedulerService(LeaderService):
         tick_s: float,
         batch: int = BATCH,
         lease_ms: int = SCHEDULER_LEASE_MS,
-        record: Callable[[Record], None] | None = None,
+        record_metric: Callable[[Record], None] | None = None,
     ) -> None:
         outage = Outage("repeatables wait, the scheduler keeps trying", "repeatables are fired again")
         super().__init__(
-            repeats, outage, on_death=on_death, living_workers=living_workers or LivingWorkers(), record=record
+            repeats,
+            outage,
+            on_death=on_death,
+            living_workers=living_workers or LivingWorkers(),
+            record_metric=record_metric,
         )
         self._repeats = repeats
         self._holder = holder
@@ -80,8 +84,8 @@ class SchedulerService(LeaderService):
     async def _release_leader_lease(self) -> None:
         await self._repeats.release_scheduler_lease(self._holder)
 
-    async def _subscribe(self) -> bool:
-        return await self._repeats.subscribe_to_due_hints_while_connected(self.handle_due_hint)
+    async def _try_to_subscribe_to_due_hints(self) -> bool:
+        return await self._repeats.subscribe_to_due_hints_while_connected(self.apply_due_hint_if_leading)
 
     async def _do_due_if_leader_and_choose_pause_s(self, *, gets_no_messages: bool) -> float:
         self._next_due, self._gives_way = float("inf"), False
@@ -89,9 +93,9 @@ class SchedulerService(LeaderService):
         # What is left due comes first in the list: it must not keep the others out.
         max_due = self._batch + len(self._left_due)
         due = await self._repeats.take_lease_and_list_due(self._holder, self._lease_ms, max_due)
-        self._update_leader(due.other)
+        self._note_leader_and_log_changes(due.other)
         if due.other is not None:
-            return self._standby_pause_s(due.next_due_ms, self._tick_s)
+            return self._choose_standby_pause_s(due.next_due_ms, self._tick_s)
         self._left_due.intersection_update(one.key for one in due.specs)
         soonest, has_moved = float("inf"), False
         for fires in batch_fires_with_loop_turns(self._plan_due_fires(due)):
@@ -170,8 +174,8 @@ class SchedulerService(LeaderService):
         for one, was_fired in zip(fires, were_fired, strict=True):
             if not was_fired:
                 log.debug("repeatable %.200r has changed since it was planned: it is not fired", one.due.key)
-            elif one.envelopes and self._record is not None:
-                self._record(JobsAdded(len(one.envelopes), "repeat", one.name))
+            elif one.envelopes and self._record_metric is not None:
+                self._record_metric(JobsAdded(len(one.envelopes), "repeat", one.name))
 
     def _count_missed_fire(self) -> None:
         self.missed += 1
@@ -183,7 +187,7 @@ class SchedulerService(LeaderService):
         elif refusal:
             log.error("a repeatable can neither be fired nor be a dead letter (%.200r): %.300r", refusal, detail)
         else:
-            self.set_aside += 1
+            self.buried_count += 1
             log.error("a repeatable cannot be fired and is in the dead letters now: %.300r", detail)
 
 

@@ -32,16 +32,16 @@ class _Catcher:
 
     def catch(self) -> None:
         for number in SIGNALS:
-            self._before[number] = signal.signal(number, self._on_signal)
+            self._before[number] = signal.signal(number, self._call_listeners_in_loop)
 
     def restore(self) -> None:
         """Installs the previous handlers again, unless other code has installed its own meanwhile."""
         for number, before in self._before.items():
-            if signal.getsignal(number) == self._on_signal:
+            if signal.getsignal(number) == self._call_listeners_in_loop:
                 signal.signal(number, signal.SIG_DFL if before is None else before)
         self._before.clear()
 
-    def _on_signal(self, number: int, _: FrameType | None) -> None:
+    def _call_listeners_in_loop(self, number: int, _: FrameType | None) -> None:
         with suppress(RuntimeError):  # the loop has ended
             self._loop.call_soon_threadsafe(self._call_listeners, signal.Signals(number).name)
 
