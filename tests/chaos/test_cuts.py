@@ -233,7 +233,7 @@ async def hand_back(scene: CutScene) -> None:
         parts = worker._components
         assert parts is not None
         await scene.add(4)
-        await eventually(lambda: len(parts.shared.holdings.running_jobs()) == 4)
+        await eventually(lambda: len(parts.shared.holdings.list_running_jobs()) == 4)
         await scene.add(4)
 
         def holds_more() -> bool:

@@ -234,7 +234,9 @@ class TestThereAndBack:
             _, (entry_id, _) = await witness.xrange(keys.stream)
             for owner in ("other", mine.consumer_id):
                 await witness.xclaim(keys.stream, GROUP, owner, 0, [entry_id])
-            await eventually(lambda: parts.shared.holdings.held_delivery_numbers().get(entry_id) == 3, timeout=40)
+            await eventually(
+                lambda: parts.shared.holdings.collect_held_delivery_numbers().get(entry_id) == 3, timeout=40
+            )
             gate.opened.set()
             await eventually(lambda: _is_empty(witness, keys), timeout=40)
         assert [(job.id, job.attempt) for job in gate.jobs] == [("first", 0), ("a", 2)]

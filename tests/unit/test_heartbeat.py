@@ -84,10 +84,10 @@ class FakeHoldings:
     """Holds what the test says."""
 
     def __init__(self, held: Callable[[], dict[bytes, int]]) -> None:
-        self.held_delivery_numbers = held
+        self.collect_held_delivery_numbers = held
         self.running: list[Delivery | None] = [None]
 
-    def running_jobs(self) -> list[Delivery]:
+    def list_running_jobs(self) -> list[Delivery]:
         return []
 
 

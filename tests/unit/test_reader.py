@@ -87,7 +87,7 @@ class FakeLanes:
     def numbers(self) -> list[int]:
         return [job.data for job in self.jobs]
 
-    def held_delivery_numbers(self) -> dict[bytes, int]:
+    def collect_held_delivery_numbers(self) -> dict[bytes, int]:
         return {job.entry_id: job.delivery_number for job in self.jobs}
 
     def count_unsettled_without_refused(self) -> int:
@@ -303,7 +303,7 @@ class TestAttempts:
         bench.intake.take_in_claimed_unless_stale_and_wake([claimed(2, deliveries=2)])
         bench.redis.pages = [[claimed(3, deliveries=4)]]
         await bench.orphans.adopt_orphans_until_full_unless_paused()
-        assert bench.lanes.held_delivery_numbers() == {b"1-0": 1, b"2-0": 3, b"3-0": 4}
+        assert bench.lanes.collect_held_delivery_numbers() == {b"1-0": 1, b"2-0": 3, b"3-0": 4}
 
     def test_earlier_deliveries_count_as_runs(self) -> None:
         bench = ReaderBench(max_attempts=9)
@@ -438,7 +438,7 @@ class TestShedding:
     async def test_entries_that_wait_for_too_long_are_handed_back(self) -> None:
         bench = ReaderBench()
         await bench.read([entry(1), entry(2), entry(3)])
-        await bench.reader._release_surplus_jobs()
+        await bench.reader._try_release_surplus_jobs()
         assert (bench.lanes.numbers, bench.redis.released) == ([1], [b"2-0", b"3-0"])
 
     async def test_an_entry_that_is_being_handed_back_is_no_orphan(self) -> None:
@@ -449,7 +449,7 @@ class TestShedding:
         bench.redis.broker.meanwhile["release_some_entries"] = lambda *_: (
             bench.orphans.adopt_orphans_until_full_unless_paused()
         )
-        await bench.reader._release_surplus_jobs()
+        await bench.reader._try_release_surplus_jobs()
         assert (bench.lanes.numbers, bench.redis.released) == ([1], [b"2-0", b"3-0"])
 
     @staticmethod
@@ -457,7 +457,7 @@ class TestShedding:
         """A release of entries 2 and 3 is given up, and may still reach Redis."""
         await bench.read([entry(1), entry(2), entry(3)])
         bench.redis.broker.trouble_of["release_some_entries"] = ConnectionLost("")
-        await bench.reader._release_surplus_jobs()
+        await bench.reader._try_release_surplus_jobs()
         del bench.redis.broker.trouble_of["release_some_entries"]
         bench.redis.pages = [[claimed(2), claimed(3)]]
 
@@ -501,7 +501,7 @@ class TestShedding:
             bench.redis.broker.answer_with["release_some_entries"] = lambda *_: ReleasedEntries(0, 0)
         else:
             bench.redis.broker.trouble_of["release_some_entries"] = ReplyError("NOPERM")
-        await bench.reader._release_surplus_jobs()
+        await bench.reader._try_release_surplus_jobs()
         bench.redis.pages = [[claimed(2), claimed(3)]]
         assert bench.orphans.may_exist
         await bench.orphans.adopt_orphans_until_full_unless_paused()
@@ -572,7 +572,7 @@ class TestReadingAhead:
         assert reader._count_to_read_next(WORTH_READING) == 0
 
     async def test_the_loop_turns_while_a_large_batch_is_taken_in(self, bench: ReaderBench) -> None:
-        taking = asyncio.create_task(bench.reader._put_entries_in_slices(self.batch(0, 2 * INTAKE_SLICE + 1)))
+        taking = asyncio.create_task(bench.reader._take_in_entries_in_slices(self.batch(0, 2 * INTAKE_SLICE + 1)))
         taken = []
         while not taking.done():
             await asyncio.sleep(0)
@@ -741,11 +741,11 @@ class TestPause:
     async def test_no_entry_is_read_while_the_queue_is_paused(self) -> None:
         bench = ReaderBench()
         bench.redis.answers = [[entry(1)]]
-        bench.reader.set_paused(True)
+        bench.reader.pause_or_resume_reading(True)
         bench.reader.start()
         await asyncio.sleep(0.01)
         assert bench.lanes.numbers == []
-        bench.reader.set_paused(False)
+        bench.reader.pause_or_resume_reading(False)
         async with asyncio.timeout(PATIENCE_S):
             await bench.redis.is_idle.wait()
         assert bench.lanes.numbers == [1]
@@ -761,7 +761,7 @@ class TestPause:
 
     async def test_a_read_that_waits_ends_when_the_queue_is_paused(self) -> None:
         bench = await self.wait_in_a_read()
-        bench.reader.set_paused(True)
+        bench.reader.pause_or_resume_reading(True)
         await asyncio.sleep(0)
         assert bench.redis.unblocked == [7]
         await bench.reader.end(timeout_s=0)
@@ -770,7 +770,7 @@ class TestPause:
         caplog.set_level(logging.INFO, "chasqui.worker")
         bench = await self.wait_in_a_read()
         for is_paused in (False, True, True, False, False):
-            bench.reader.set_paused(is_paused)
+            bench.reader.pause_or_resume_reading(is_paused)
             await asyncio.sleep(0)
         assert bench.redis.unblocked == [7]
         assert [record.getMessage() for record in caplog.records] == [
@@ -782,7 +782,7 @@ class TestPause:
     async def test_a_server_that_cannot_end_the_read_harms_nothing(self) -> None:
         bench = await self.wait_in_a_read()
         bench.redis.broker.trouble_of["try_to_unblock_read"] = ConnectionLost("away")
-        bench.reader.set_paused(True)
+        bench.reader.pause_or_resume_reading(True)
         await asyncio.sleep(0)
         await bench.reader.end(timeout_s=0)
         assert bench.reader._unblocking is not None
@@ -791,7 +791,7 @@ class TestPause:
     async def test_unstarted_entries_are_handed_back(self) -> None:
         bench = ReaderBench()
         await bench.read([entry(1), entry(2)])
-        bench.reader.set_paused(True)
+        bench.reader.pause_or_resume_reading(True)
         bench.reader.start()
         async with asyncio.timeout(PATIENCE_S):
             while not bench.redis.released:
@@ -801,7 +801,7 @@ class TestPause:
 
     async def test_a_paused_reader_stops(self) -> None:
         bench = ReaderBench()
-        bench.reader.set_paused(True)
+        bench.reader.pause_or_resume_reading(True)
         bench.reader.start()
         await asyncio.sleep(0.01)
         async with asyncio.timeout(PATIENCE_S):
@@ -877,8 +877,8 @@ class TestHeldEntries:
         bench = ReaderBench()
         await bench.read([entry(9)], [entry(10)])
         asked: list[int] = []
-        held = bench.lanes.held_delivery_numbers
-        bench.lanes.held_delivery_numbers = lambda: asked.append(1) or held()  # type: ignore[func-returns-value, method-assign]
+        held = bench.lanes.collect_held_delivery_numbers
+        bench.lanes.collect_held_delivery_numbers = lambda: asked.append(1) or held()  # type: ignore[func-returns-value, method-assign]
         bench.intake.take_in_new_unless_stale_and_wake([entry(11)])
         assert asked == []  # no held entry can be among entries that arrive in order
         bench.intake.take_in_new_unless_stale_and_wake([entry(10)])

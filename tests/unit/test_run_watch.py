@@ -202,7 +202,7 @@ async def test_a_handler_that_goes_on_keeps_its_lane_and_is_named_in_the_log(
         async with watching(swallow) as bench:
             bench.put_and_wake(job(1, 0.02), job(2))
             await eventually(lambda: caplog.records)
-            assert [one.id for one in bench.shared.holdings.running_jobs()] == ["job-1"]
+            assert [one.id for one in bench.shared.holdings.list_running_jobs()] == ["job-1"]
             assert (cancellations, bench.errors, bench.done) == (3, {}, [])
             await asyncio.sleep(0.1)
             assert len(caplog.records) == 1
@@ -282,7 +282,7 @@ class TestCancellations:
             await eventually(lambda: other.started_at)
             bench.watch.set_cancellations_and_stop_jobs(Cancellations(frozenset({b"1-0"})))
             await eventually(lambda: bench.cancelled == ["job-1"])
-            assert [each.id for each in bench.shared.holdings.running_jobs()] == ["job-2"]
+            assert [each.id for each in bench.shared.holdings.list_running_jobs()] == ["job-2"]
 
     async def test_a_noted_job_of_the_inbox_is_taken_out(self) -> None:
         async with watching(sleep_long) as bench:
@@ -295,7 +295,7 @@ class TestCancellations:
         async with watching(sleep_long) as bench:
             held: list[bool] = []
             bench.watch._on_unstarted = lambda job: held.append(
-                job.entry_id in bench.shared.holdings.held_delivery_numbers()
+                job.entry_id in bench.shared.holdings.collect_held_delivery_numbers()
             )
             bench.put_and_wake(job(1), job(2))
             bench.watch.set_cancellations_and_stop_jobs(Cancellations(frozenset({b"2-0"})))

@@ -170,7 +170,7 @@ class TestRunning:
 
         def watch() -> None:  # as the heartbeat's thread
             while not is_over.wait(0.0005):
-                held = bench.shared.holdings.held_delivery_numbers()
+                held = bench.shared.holdings.collect_held_delivery_numbers()
                 unseen.extend(n for n in range(2000) if b"%d-0" % n not in held and n not in bench.done)
 
         bench.lanes.put_without_waking([job(number) for number in range(2000)])
@@ -183,7 +183,7 @@ class TestRunning:
         assert sorted(bench.done) == list(range(2000))
         assert sorted(bench.started) == list(range(2000))
         assert unseen == []
-        assert bench.shared.holdings.held_delivery_numbers() == {}
+        assert bench.shared.holdings.collect_held_delivery_numbers() == {}
 
     async def test_a_job_that_fails_is_reported_after_its_start(self, make: MakeBench) -> None:
         def fail(number: int) -> None:
@@ -273,10 +273,10 @@ class TestTheInbox:
     async def test_a_large_job_that_was_lost_is_looked_for_once_it_is_not_held_here(self, make: MakeBench) -> None:
         bench = make(lambda number: number, 1)
         bench.lanes.put_and_wake([job(2, is_decoded=False)])
-        await eventually(bench.shared.holdings.running_jobs, every=0.0)
+        await eventually(bench.shared.holdings.list_running_jobs, every=0.0)
         assert bench.lanes.drop_lost_waiting_and_undecoded_jobs({b"2-0"})
         assert await bench.run() == {}
-        assert bench.shared.holdings.held_delivery_numbers() == {}
+        assert bench.shared.holdings.collect_held_delivery_numbers() == {}
         assert bench.shared.may_have_orphans.is_set, "it may have come back while it was held here"
         bench.lanes.put_and_wake([job(2, is_decoded=False)])
         assert await bench.run() == {2: 2}
@@ -294,7 +294,7 @@ class TestTheInbox:
     async def test_a_large_job_whose_lease_is_over_when_it_is_decoded_is_decoded_again(self, make: MakeBench) -> None:
         bench = make(lambda number: number, 1)
         bench.lanes.put_and_wake([job(2, is_decoded=False)])
-        await eventually(bench.shared.holdings.running_jobs, every=0.0)
+        await eventually(bench.shared.holdings.list_running_jobs, every=0.0)
         bench.shared.lease.renew(0.0)
         await eventually(lambda: bench.decoded == [2] and bench.shared.holdings.inbox)
         assert not bench.shared.holdings.inbox[0].is_decoded, "it may expire before it is to start"

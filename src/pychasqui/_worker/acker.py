@@ -146,7 +146,7 @@ class Acker(Service):
         if self._sleeper is not None:
             self.wake_if_asleep()
 
-    async def _run(self) -> None:
+    async def _run_until_stopped(self) -> None:
         while True:
             ready = [
                 kind
@@ -169,7 +169,7 @@ class Acker(Service):
         if self._is_stopping and wait_s is not None:
             await asyncio.sleep(wait_s)
         else:
-            await self._sleep(wait_s)
+            await self._sleep_until_woken(wait_s)
 
     def _has_only_refused_left(self) -> bool:
         """Returns whether only outcomes are left that Redis refuses for good: their entries stay pending."""

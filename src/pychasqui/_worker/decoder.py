@@ -189,7 +189,7 @@ class Decoder:
 
     async def _wait_for_clock_and_check_expiry(self, extras: bytes) -> bool:
         expires_ms = read_expiry_ms(extras) if extras else None
-        return expires_ms is not None and await self._server_clock.estimate_now_ms() >= expires_ms
+        return expires_ms is not None and await self._server_clock.ask_if_due_and_estimate_now_ms() >= expires_ms
 
     def _bury_if_exhausted(self, job: Delivery) -> bool:
         if job.attempt < max_attempts_of(job, self._max_attempts):

@@ -103,13 +103,13 @@ class EventWriter(Service):
     def _write_or_drop_drained_event(self) -> None:
         self.write_or_drop_events_behind_active([make_drained_event()])
 
-    async def _run(self) -> None:
+    async def _run_until_stopped(self) -> None:
         while True:
             while not self._started:
                 if self._is_stopping:
                     return
-                await self._sleep()
-            await asyncio.sleep(GATHER_S)  # not _sleep(): jobs that start meanwhile must not end it
+                await self._sleep_until_woken()
+            await asyncio.sleep(GATHER_S)  # not _sleep_until_woken(): jobs that start meanwhile must not end it
             if self._is_stopping:
                 self.write_or_drop_active_events()
             else:

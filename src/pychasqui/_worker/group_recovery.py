@@ -57,7 +57,7 @@ class GroupRecovery:
         with self.lock:
             self.reports += 1
             self._is_under_way = True
-            held = list(self._holdings.held_delivery_numbers().items())
+            held = list(self._holdings.collect_held_delivery_numbers().items())
         try:
             is_back = await broker.report_held_to_rebuild_group(*self._me, held)
         finally:

@@ -46,7 +46,7 @@ class HealthCheck:
         return WorkerHealth(
             trouble=self._find_reason_not_ready(),
             concurrency=len(self._holdings.running),
-            busy=len(self._holdings.running_jobs()),
+            busy=len(self._holdings.list_running_jobs()),
             waiting=len(self._holdings.inbox),
             loop_lag_s=self._loop_watch.lag_s,
             reconnects=sum(broker.reconnects for broker in self._brokers),

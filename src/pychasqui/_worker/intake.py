@@ -102,7 +102,7 @@ class Intake:
             if self._arrived is not None:
                 self._arrived.update(entry[0] for entry in entries)
             if self._advance_last_id_and_check_if_behind(entries) or self._adopted:
-                known = self._holdings.held_delivery_numbers().keys() | self._adopted
+                known = self._holdings.collect_held_delivery_numbers().keys() | self._adopted
                 entries = [entry for entry in entries if entry[0] not in known]
             self._lanes.put_without_waking(self._decoder.decode_put_off_or_settle_entries(entries, 0))
 
@@ -132,7 +132,7 @@ class Intake:
                 return
             if self._arrived is not None:
                 self._arrived.update(entry.id for entry in claimed)
-            held = self._holdings.held_delivery_numbers().keys() | self._adopted
+            held = self._holdings.collect_held_delivery_numbers().keys() | self._adopted
             # An entry that an earlier run here still works on comes again when that run has ended, without an outcome.
             self._decode_or_settle_and_put_into_lanes([entry for entry in claimed if entry.id not in held])
 
@@ -152,7 +152,7 @@ class Intake:
         with self._recovery.lock:
             if self._check_if_stale_and_then_flag_orphans(mark):
                 return None
-            held = self._holdings.held_delivery_numbers()
+            held = self._holdings.collect_held_delivery_numbers()
             lost = [entry for entry in page if entry.id not in held and entry.id not in known_ids]
             self._adopted.update(entry.id for entry in lost)
             # An orphan was not started by its last delivery, so that delivery does not count.

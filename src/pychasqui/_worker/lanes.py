@@ -149,7 +149,7 @@ class Lanes:
 
         Returns whether any of them was still here.
         """
-        running = self._holdings.running_jobs()
+        running = self._holdings.list_running_jobs()
         were_here = any(job.entry_id in ids for job in (*self._inbox, *running))
         self._lost_undecoded |= {job.entry_id for job in running if not job.is_decoded and job.entry_id in ids}
         for job in [job for job in self._inbox if job.entry_id in ids]:

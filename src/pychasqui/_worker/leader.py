@@ -111,7 +111,7 @@ class LeaderService(Service):
     async def _release_leader_lease(self) -> None:
         raise NotImplementedError
 
-    async def _run(self) -> None:
+    async def _run_until_stopped(self) -> None:
         while not self._is_stopping:
             self._looked_at = clock.monotonic()
             try:
@@ -123,7 +123,7 @@ class LeaderService(Service):
                 self._outage.end()
             look_at = clock.monotonic() + wait_s
             while not self._is_stopping and (left := min(look_at, self._find_next_known_due()) - clock.monotonic()) > 0:
-                await self._sleep(left)
+                await self._sleep_until_woken(left)
 
     def _find_next_known_due(self) -> float:
         """Returns when something is known to be due. While looks fail, nothing is: the pauses between them hold."""

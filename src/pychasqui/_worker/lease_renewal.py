@@ -98,7 +98,7 @@ class LeaseRenewal:
         if was_over and not is_first:
             self._lease.record_trouble()
         try:
-            if was_over and not await self._round_trips.can_hold_lease():
+            if was_over and not await self._round_trips.check_or_measure_whether_lease_can_hold():
                 await self._renew_held_or_leave_group()
                 return self.every_s
             entries, sent_at = self._take_entries_due_for_renewal(was_over), lease_clock()
@@ -124,7 +124,7 @@ class LeaseRenewal:
         now = lease_clock()
         if not was_over and now < self._hold_at - self.every_s / 2:
             return []
-        held, before = self._holdings.held_delivery_numbers(), self._held_before
+        held, before = self._holdings.collect_held_delivery_numbers(), self._held_before
         self._held_before, self._hold_at = held, now + self._hold_s
         return list(held.items() if was_over else held.items() & before.items())
 
@@ -147,7 +147,7 @@ class LeaseRenewal:
 
     async def _renew_held_or_leave_group(self) -> None:
         """No lease can be held here: Redis keeps one only for the jobs that still run."""
-        if held := list(self._holdings.held_delivery_numbers().items()):
+        if held := list(self._holdings.collect_held_delivery_numbers().items()):
             await self._renew_lease_and_entries_and_find_lost(held)
         elif not self._has_left:  # other workers take what was read here and not started at once
             self._has_left = True

@@ -10,8 +10,8 @@ from typing import Self
 from .._core.checks import check_bool
 from .._redis.connector import Connector
 from ..errors import Closed
-from .signals import caught_signals
-from .task_loops import has_ended_or_lost_its_loop, is_in_running_loop, refuse_other_loop
+from .signals import catching_signals
+from .task_loops import belongs_to_running_loop, has_ended_or_lost_its_loop, refuse_other_loop
 
 
 class Lifecycle:
@@ -56,7 +56,7 @@ class Lifecycle:
                         one ends a worker at once. Only in the main thread. What was there before is restored behind it.
         """
         check_bool("handle_signals", handle_signals)
-        with caught_signals(self._request_stop_by_signal) if handle_signals else nullcontext():
+        with catching_signals(self._request_stop_by_signal) if handle_signals else nullcontext():
             main = self._start_main_unless_running()
             try:
                 await asyncio.shield(main)
@@ -80,7 +80,7 @@ class Lifecycle:
         self._is_closed = True
         if self._main is None or has_ended_or_lost_its_loop(self._main):
             return
-        if is_in_running_loop(self._main):
+        if belongs_to_running_loop(self._main):
             self._stop_wanted.set()
         else:
             with suppress(RuntimeError):  # the loop is closed meanwhile

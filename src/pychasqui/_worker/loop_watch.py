@@ -44,7 +44,7 @@ class LoopWatch:
 
     def log_if_blocked_and_measure_if_due(self) -> None:
         self._log_if_newly_blocked()
-        apart_s = ASKS_APART_S if self._holdings.running_jobs() else IDLE_ASKS_APART_S
+        apart_s = ASKS_APART_S if self._holdings.list_running_jobs() else IDLE_ASKS_APART_S
         if self._asked_at is None and monotonic() >= self._last_asked_at + apart_s:
             self._request_lag_measurement()
 
@@ -69,7 +69,7 @@ class LoopWatch:
         self._is_blocked = True
         frame = sys._current_frames().get(self._thread)
         stack = "".join(traceback.format_stack(frame, FRAMES_SHOWN)) if frame is not None else "(no stack)\n"
-        names = sorted({job.name for job in self._holdings.running_jobs()})
+        names = sorted({job.name for job in self._holdings.list_running_jobs()})
         log.error(
             "the event loop of worker %s has been blocked for %.1f s by %s; its leases are kept. Make such a handler a "
             "plain function, or call what blocks by asyncio.to_thread(). It stands at:\n%s",

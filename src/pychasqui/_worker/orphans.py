@@ -55,7 +55,7 @@ class Orphans:
 
     def flag_orphans_after_repeated_surplus(self, pending: int) -> None:
         """Gets how many entries are pending for this worker, from time to time."""
-        known = self._holdings.held_delivery_numbers().keys() | self._releaser.unconfirmed_ids
+        known = self._holdings.collect_held_delivery_numbers().keys() | self._releaser.unconfirmed_ids
         self._surplus_looks = self._surplus_looks + 1 if pending > len(known) else 0
         if self._surplus_looks >= SURPLUS_LOOKS:
             self._surplus_looks = 0
@@ -112,7 +112,7 @@ class Orphans:
         """Returns None if the search is over: there is no further page, or this one is stale."""
         # An entry that is held before, while or after the page is on its way is no orphan.
         with self._intake.collecting_arrived_ids() as known:
-            known |= self._holdings.held_delivery_numbers().keys() | self._releaser.unconfirmed_ids
+            known |= self._holdings.collect_held_delivery_numbers().keys() | self._releaser.unconfirmed_ids
             asked = self._intake.make_staleness_mark()
             page = await self._broker.list_pending(
                 self._group, self._consumer, *search, ORPHANS_A_PAGE, self._prefetch.choose_byte_bounds()
@@ -129,7 +129,7 @@ class Orphans:
         try:
             while has_more:
                 page = await self._broker.list_pending_ids(self._group, self._consumer, after, b"+", ORPHANS_A_PAGE)
-                known = set(self._holdings.held_delivery_numbers())
+                known = set(self._holdings.collect_held_delivery_numbers())
                 if not self._is_closing.is_set:  # a second release would let them come back before the first is refused
                     known |= self._releaser.unconfirmed_ids
                 await self._releaser.release([(one, deliveries - 1) for one, deliveries in page if one not in known])

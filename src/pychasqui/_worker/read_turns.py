@@ -80,7 +80,7 @@ class ReadTurns:
         self._heard_at = clock.monotonic()
         self._on_backlog()
 
-    async def publish_backlog_if_any(self) -> None:
+    async def publish_backlog_if_any_and_due(self) -> None:
         """Publishes that jobs are left, if there are some and no worker has done so a moment ago."""
         if clock.monotonic() < self._heard_at + MESSAGES_APART_S:
             return

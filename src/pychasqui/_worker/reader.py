@@ -101,7 +101,7 @@ class Reader(Service):
             await asyncio.wait({self._task}, timeout=UNBLOCK_EVERY_S)
         await self.end(timeout_s=0)
 
-    def set_paused(self, is_paused: bool) -> None:
+    def pause_or_resume_reading(self, is_paused: bool) -> None:
         """Stops reading while the queue is paused, and ends a read that waits for entries."""
         if is_paused == self._is_paused.is_set:
             return
@@ -131,9 +131,9 @@ class Reader(Service):
         """Hands unstarted jobs back, and waits until the queue is resumed."""
         await self._releaser.try_release_unstarted_jobs()
         while self._is_paused.is_set and not self._is_stopping:
-            await self._sleep()
+            await self._sleep_until_woken()
 
-    async def _wait_for_lease(self) -> None:
+    async def _wait_for_lease_and_release_if_long(self) -> None:
         """Waits until the lease holds again. If that takes long, hands back what was read, for others to run."""
         hand_back_at = monotonic() + LEASE_AWAITED_S
         while self._lease.is_over and not self._is_stopping:
@@ -141,11 +141,11 @@ class Reader(Service):
                 hand_back_at = float("inf")
                 await self._releaser.try_release_unstarted_jobs()
                 await self._pending.try_release_orphans()
-            await self._sleep(REGROUP_S)
+            await self._sleep_until_woken(REGROUP_S)
 
     # Reading --------------------------------------------------------------------------------------------------------
 
-    async def _run(self) -> None:
+    async def _run_until_stopped(self) -> None:
         has_backlog = False  # by the last read, more entries may be left
         was_empty = True
         while not self._is_stopping:
@@ -153,7 +153,7 @@ class Reader(Service):
             if self._is_stopping:
                 return
             if self._lease.is_over:
-                await self._wait_for_lease()
+                await self._wait_for_lease_and_release_if_long()
                 continue
             if self._is_paused.is_set:
                 await self._release_unstarted_and_wait_while_paused()
@@ -171,18 +171,18 @@ class Reader(Service):
                     count, block_ms, is_poll_of_empty_queue=is_poll_of_empty_queue
                 )
             except RedisTrouble as error:
-                await self._recover_from_error(error)
+                await self._react_to_error_and_pause(error)
                 continue
             if came:
                 was_empty = False
                 if has_backlog and not had_backlog and self._turns.are_shared:
-                    await self._turns.publish_backlog_if_any()
+                    await self._turns.publish_backlog_if_any_and_due()
                 continue
             if not was_empty:
                 was_empty = True
                 self._drained.send()
             if pause_s := await self._turns.draw_turn_or_choose_pause_s():
-                await self._sleep(pause_s)
+                await self._sleep_until_woken(pause_s)
 
     async def _wait_for_room_or_interruption(self) -> PrefetchRoom:
         """Returns once there is room for entries, or something else is to be done."""
@@ -192,15 +192,15 @@ class Reader(Service):
             if room.is_open or self._is_stopping or self._is_paused.is_set or self._lease.is_over:
                 return room
             slept_from = monotonic()
-            await self._sleep(STALE_S)
+            await self._sleep_until_woken(STALE_S)
             if monotonic() - slept_from >= STALE_S and not self._is_stopping:
-                await self._release_surplus_jobs()
+                await self._try_release_surplus_jobs()
 
     def _wake_if_awaiting_settling(self) -> None:
         if self._awaits_settling:
             self.wake_if_asleep()
 
-    async def _release_surplus_jobs(self) -> None:
+    async def _try_release_surplus_jobs(self) -> None:
         """Hands back jobs that wait here for too long because the handler has become slower."""
         await self._releaser.try_release_unstarted_jobs(
             kept_count=self._prefetch.measure_and_choose_max_unstarted_to_keep()
@@ -242,7 +242,7 @@ class Reader(Service):
                 count = self._count_to_read_next(len(entries)) if is_full else 0
                 if count:  # hot: the server fetches the next batch while this one is decoded and run
                     reading = await self._send_read(count, None)
-                await self._put_entries_in_slices(entries)
+                await self._take_in_entries_in_slices(entries)
                 if not count:
                     return came, is_full
 
@@ -254,7 +254,7 @@ class Reader(Service):
         )
         return self._broker.send_read(self._group, self._consumer, request)
 
-    async def _put_entries_in_slices(self, entries: list[Entry]) -> None:
+    async def _take_in_entries_in_slices(self, entries: list[Entry]) -> None:
         """Has entries decoded and run; lets the event loop turn after every INTAKE_SLICE of them."""
         for start in range(0, len(entries), INTAKE_SLICE):
             if start:
@@ -284,7 +284,7 @@ class Reader(Service):
             return 0
         return self._prefetch.count_to_read_next(coming)
 
-    async def _recover_from_error(self, error: RedisTrouble) -> None:
+    async def _react_to_error_and_pause(self, error: RedisTrouble) -> None:
         """Waits, or does what the error asks for; the loop then reads again."""
         if action_for(error) is ErrorAction.NO_GROUP:  # the heartbeat logs it
             self._group_gone.send()

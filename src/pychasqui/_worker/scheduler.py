@@ -141,7 +141,7 @@ class SchedulerService(LeaderService):
         if self._living_workers.count >= 2 and (
             not has_given_way or (not has_database and clock.monotonic() >= self._gives_way_again_at)
         ):
-            self._give_way(due, detail)
+            self._mark_to_let_another_lead(due, detail)
             return True
         if has_database:
             return False
@@ -156,7 +156,7 @@ class SchedulerService(LeaderService):
             )
         return True
 
-    def _give_way(self, due: DueSpec, detail: str) -> None:
+    def _mark_to_let_another_lead(self, due: DueSpec, detail: str) -> None:
         if len(self._given_way) >= MAX_GIVEN_WAY:
             self._given_way.clear()
         if not self._gives_way:

@@ -101,7 +101,7 @@ class ThreadLanes:
         if not self._threads.is_waking:
             self._threads.wake_or_start_one()
         if not self._threads.count and not self._is_stopping:
-            self._fail_waiting_jobs(RuntimeError("no thread can be started"))
+            self._fail_decoded_jobs_and_schedule_wake(RuntimeError("no thread can be started"))
 
     @property
     def free_minus_waiting(self) -> int:
@@ -139,7 +139,7 @@ class ThreadLanes:
         Returns whether any of them was still here.
         """
         with self._moving:
-            running = self._holdings.running_jobs()
+            running = self._holdings.list_running_jobs()
             waiting = [job for job in self._inbox if job.entry_id in ids]
             for job in waiting:
                 self._inbox.remove(job)  # one by one: the heartbeat's thread must see the others all the time
@@ -173,7 +173,7 @@ class ThreadLanes:
         with self._moving:
             self._is_stopped = True  # from here on an outcome has no place to go
         self._deliver_outcomes()
-        return self._holdings.running_jobs()
+        return self._holdings.list_running_jobs()
 
     def close(self) -> None:
         """Lets go of the threads. What runs in them goes on, because a thread cannot be stopped."""
@@ -327,7 +327,7 @@ class ThreadLanes:
         if is_drained and self._drained is not None and not self._drained.done():
             self._drained.set_result(None)
 
-    def _fail_waiting_jobs(self, error: Exception) -> None:
+    def _fail_decoded_jobs_and_schedule_wake(self, error: Exception) -> None:
         """Fails the jobs of the inbox, because there is no thread for them; those not decoded yet wait for one."""
         for job in [job for job in self._inbox if job.is_decoded]:
             job.started_at = job.ended_at = monotonic()

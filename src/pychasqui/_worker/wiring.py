@@ -238,7 +238,7 @@ def build_components(
     )
     queue_watch = QueueWatch(
         renewing,
-        on_pause=partial(thread.call_soon_in_worker_loop_if_running, reader.set_paused),
+        on_pause=partial(thread.call_soon_in_worker_loop_if_running, reader.pause_or_resume_reading),
         on_cancellations=partial(thread.call_soon_in_worker_loop_if_running, run_watch.set_cancellations_and_stop_jobs),
     )
     renewal = LeaseRenewal(
