@@ -8,7 +8,7 @@ from typing import Any
 
 from ._core.checks import check_and_encode_job_name, check_int
 from ._core.defaults import MAX_PAYLOAD_BYTES
-from ._core.fire_plan import RepeatSpec, fire_ms_after_pause, first_fire_ms
+from ._core.fire_plan import RepeatSpec, find_fire_ms_after_pause, find_first_fire_ms
 from ._core.options import Backoff
 from ._core.repeat_pattern import (
     MissedFiresPolicy,
@@ -102,7 +102,7 @@ class Repeatables:
             there = await self._broker().read(spec.key)
             now_ms = await self._broker().read_server_time_ms()
             keeps_times = there is not None and _has_same_times(there, spec)
-            first_ms = 0 if keeps_times else _check_has_fire(spec, first_fire_ms(spec, now_ms))
+            first_ms = 0 if keeps_times else _check_has_fire(spec, find_first_fire_ms(spec, now_ms))
             if dry_run:
                 new = StoredRepeatable(spec.key, first_ms, raw, 0, retry, is_paused=False)
                 return there if there is not None and keeps_times else new
@@ -152,7 +152,7 @@ class Repeatables:
         if stored is None or not stored.is_paused:
             return False
         now_ms, spec = await self._broker().read_server_time_ms(), decode_spec(stored.spec)
-        next_ms = _check_has_fire(spec, fire_ms_after_pause(spec, stored.score, now_ms))
+        next_ms = _check_has_fire(spec, find_fire_ms_after_pause(spec, stored.score, now_ms))
         return await self._broker().remove_pause_or_resume("resume", key, next_ms, now_ms)
 
     async def next_fires(self, key: str, n: int = 5) -> list[int]:

@@ -127,7 +127,7 @@ class AckerBench:
     async def settle(self) -> None:
         self.acker.start()
         async with asyncio.timeout(PATIENCE_S):
-            while self.unsettled.delivery_numbers():
+            while self.unsettled.collect_delivery_numbers():
                 await asyncio.sleep(0.001)
         await self.acker.end(timeout_s=PATIENCE_S)
 
@@ -258,7 +258,7 @@ class TestResults:
     async def test_results_without_an_answer_are_held_and_sent_again(self, bench: AckerBench) -> None:
         bench.broker.troubles = [ConnectionLost("cut")]
         bench.acker.queue_ack(job(1, deliveries=2), 7)
-        assert bench.unsettled.delivery_numbers() == {b"1-0": 3}
+        assert bench.unsettled.collect_delivery_numbers() == {b"1-0": 3}
         await bench.settle()
         assert bench.stored == [([b"1-0"], [("job-1", encode_data(7))], [])]
 
@@ -305,10 +305,10 @@ async def test_an_outcome_without_an_answer_is_held_by_its_delivery(bench: Acker
     bench.acker.queue_ack(job(5, deliveries=4, may_be_unique=True), None)
     bench.acker.start()
     await asyncio.sleep(0.01)
-    assert bench.unsettled.delivery_numbers() == {b"1-0": 1, b"2-0": 2, b"3-0": 3, b"4-0": 4, b"5-0": 5}
+    assert bench.unsettled.collect_delivery_numbers() == {b"1-0": 1, b"2-0": 2, b"3-0": 3, b"4-0": 4, b"5-0": 5}
     bench.broker.line.set()
     await bench.acker.end(timeout_s=PATIENCE_S)
-    assert bench.unsettled.delivery_numbers() == {}
+    assert bench.unsettled.collect_delivery_numbers() == {}
 
 
 async def test_an_outcome_without_an_answer_is_sent_again_as_it_was(bench: AckerBench) -> None:
@@ -413,7 +413,7 @@ async def test_a_batch_without_an_answer_is_sent_again_and_the_others_are_not(be
     await bench.settle()
     assert bench.rescheduled == [*jobs[OUTCOME_BATCH:], *jobs[:OUTCOME_BATCH]]
     assert not bench.has_news_of_orphans
-    assert bench.unsettled.delivery_numbers() == {}
+    assert bench.unsettled.collect_delivery_numbers() == {}
 
 
 class TestKinds:
@@ -426,7 +426,7 @@ class TestKinds:
         await eventually(lambda: [len(bench.broker.asked(method)) for method in methods] == [1, 1, 1, 1])
         bench.broker.line.set()
         await bench.acker.end(timeout_s=PATIENCE_S)
-        assert bench.unsettled.delivery_numbers() == {}
+        assert bench.unsettled.collect_delivery_numbers() == {}
 
     async def test_an_end_that_cancels_the_calls_leaves_no_task_behind(self, bench: AckerBench) -> None:
         bench.broker.line.clear()
@@ -447,13 +447,13 @@ class TestKinds:
             bench.acker.queue_bury(dead(number))
             await eventually(lambda: not bench.unsettled.count_without_refused())
         assert (len(bench.acked), len(bench.buried)) == (3, 3)
-        assert bench.unsettled.delivery_numbers() == {b"1-0": 1}
+        assert bench.unsettled.collect_delivery_numbers() == {b"1-0": 1}
         assert [record.getMessage() for record in caplog.records] == [
             "worker a cannot reschedule failed jobs; they stay pending, and it keeps trying: "
             "WRONGTYPE delayed is a string"
         ]
         del bench.broker.trouble_of["reschedule"]
-        await eventually(lambda: not bench.unsettled.delivery_numbers())
+        await eventually(lambda: not bench.unsettled.collect_delivery_numbers())
         assert bench.rescheduled == [failed(1)]
         await bench.acker.end(timeout_s=PATIENCE_S)
 
@@ -466,11 +466,11 @@ class TestKinds:
             bench.acker.queue_bury(dead(number))
             await eventually(lambda: not bench.unsettled.count_without_refused())
         assert bench.buried == [dead(2), dead(3), dead(4)]
-        assert bench.unsettled.delivery_numbers() == {b"1-0": 1}
+        assert bench.unsettled.collect_delivery_numbers() == {b"1-0": 1}
         assert len(caplog.records) == 1
         assert "ERR not that one" in caplog.text
         bench.refused_jobs = set()
-        await eventually(lambda: not bench.unsettled.delivery_numbers())
+        await eventually(lambda: not bench.unsettled.collect_delivery_numbers())
         assert bench.buried[-1] == dead(1)
         await bench.acker.end(timeout_s=PATIENCE_S)
 
@@ -495,7 +495,7 @@ class TestKinds:
         began = monotonic()
         await bench.acker.end(timeout_s=30)
         assert monotonic() - began < 10
-        assert bench.unsettled.delivery_numbers() == {b"1-0": 1}
+        assert bench.unsettled.collect_delivery_numbers() == {b"1-0": 1}
 
 
 class TestMetrics:
@@ -519,10 +519,10 @@ class TestMetrics:
         bench.acker.queue_bury(dead(1))
         bench.acker.start()
         await eventually(
-            lambda: len(bench.unsettled.delivery_numbers()) == 1 and not bench.unsettled.count_without_refused()
+            lambda: len(bench.unsettled.collect_delivery_numbers()) == 1 and not bench.unsettled.count_without_refused()
         )
         assert (sink.job_outcomes, sink.dlq_routes) == ([], [])
         bench.refused_jobs = set()
-        await eventually(lambda: not bench.unsettled.delivery_numbers())
+        await eventually(lambda: not bench.unsettled.collect_delivery_numbers())
         assert (len(sink.job_outcomes), len(sink.dlq_routes)) == (1, 1)
         await bench.acker.end(timeout_s=PATIENCE_S)

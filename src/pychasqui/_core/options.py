@@ -1,7 +1,8 @@
 """The options of an added job: what a user may pass, how it is checked, and what travels to Redis.
 
-A new option is a field of JobOptions with its meaning, a check in `check_options_for_redis`, and a field of AddOptions,
-which add_with_options.lua reads. `Queue.add`, `Queue.add_bulk` and the encoder take their lists of options from here.
+A new option is a field of JobOptions with its meaning, a check in `check_and_make_add_options`, and a field of
+AddOptions, which add_with_options.lua reads. `Queue.add`, `Queue.add_bulk` and the encoder take their lists of options
+from here.
 """
 
 from __future__ import annotations
@@ -74,11 +75,11 @@ PLAIN = AddOptions()
 UNIQUE = AddOptions(only="keep")  # a job_id and no options
 
 
-def check_options_for_redis(job_id: str | None, options: JobOptions, max_delay_ms: int) -> AddOptions:
+def check_and_make_add_options(job_id: str | None, options: JobOptions, max_delay_ms: int) -> AddOptions:
     """Checks the options that Redis has to know; `make_retry_override` checks attempts and backoff."""
     due = _check_delay_and_make_due(options.get("delay_ms"), options.get("delay"), max_delay_ms)
     expires_ms = check_optional_timedelta_ms("expires_in", options.get("expires_in"))
-    if expires_ms and due and _ms_until_due(due) >= expires_ms:
+    if expires_ms and due and _estimate_ms_until_due(due) >= expires_ms:
         raise InvalidArgument(f"expires_in is {expires_ms} ms, must be longer than the delay: the job would never run")
     unique_for, if_exists = options.get("unique_for"), options.get("if_exists")
     if job_id is None:
@@ -101,7 +102,7 @@ def check_optional_timedelta_ms(field: str, value: Any) -> int:
     return -(-value // timedelta(milliseconds=1))
 
 
-def _ms_until_due(due: str) -> int:
+def _estimate_ms_until_due(due: str) -> int:
     """Returns about how long a job waits until it is due."""
     return int(due) if due.startswith("+") else int(due) - time.time_ns() // 1_000_000
 

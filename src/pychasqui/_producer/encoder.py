@@ -20,8 +20,8 @@ from .._core.options import (
     UNIQUE,
     AddOptions,
     JobOptions,
+    check_and_make_add_options,
     check_optional_timedelta_ms,
-    check_options_for_redis,
     estimate_options_cost_bytes,
 )
 from .._core.retry_options import make_retry_override
@@ -121,7 +121,7 @@ class Encoder:
         own_id = _ids.new_id() if job_id is None else checks.check_new_job_id(job_id)
         if options:
             self._warn_once_if_datetime_is_naive(options.get("delay_ms"))
-            add_options = check_options_for_redis(job_id, options, self.max_delay_ms)
+            add_options = check_and_make_add_options(job_id, options, self.max_delay_ms)
             retry = make_retry_override(options.get("attempts"), options.get("backoff"))
             extras = _encode_own_extras(options, add_options)
         else:

@@ -91,7 +91,7 @@ def _encode_error_fields(failure: Failure) -> tuple[bytes, ...]:
         b"error",
         text,
         b"traceback",
-        _cut_and_encode_text(failure.traceback(), MAX_TRACEBACK_CHARS),
+        _cut_and_encode_text(failure.format_traceback(), MAX_TRACEBACK_CHARS),
     )
 
 

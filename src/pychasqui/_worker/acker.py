@@ -279,7 +279,7 @@ class Acker(Service):
         self, done_jobs: list[Delivery], acked_jobs: list[Delivery], kind: OutcomeKind
     ) -> None:
         del done_jobs[: len(acked_jobs)]
-        kind.unsettled.record_answer([], "")
+        kind.unsettled.record_answer_and_end_pause([], "")
         if self._entries_with_event:
             self._entries_with_event.difference_update(job.entry_id for job in acked_jobs)
         if self._metrics is not None:
@@ -318,9 +318,9 @@ class Acker(Service):
         action = action_for(error)
         if action is ErrorAction.NO_GROUP:  # a worker that drains does not read, so no other part notices
             self._group_gone.send()
-            unsettled.record_failure(error, REGROUP_S)
+            unsettled.record_failure_and_begin_pause(error, REGROUP_S)
             return
-        unsettled.record_failure(error)
+        unsettled.record_failure_and_begin_pause(error)
 
 
 def encode_result_or_log_why_not(job: Delivery, result: Any) -> tuple[bytes | None, str]:

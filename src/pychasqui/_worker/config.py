@@ -16,7 +16,7 @@ from .._redis.credentials import CredentialProvider
 from ..errors import InvalidArgument
 from ..metrics import MetricsSink
 from ..tracing import TracingOption, check_tracing
-from .handlers import Handler, check_handler, is_async
+from .handlers import Handler, check_handler, is_async_handler
 
 
 def _check_or_make_consumer_id(_: str, value: Any) -> str:
@@ -125,7 +125,7 @@ class WorkerConfig:
     def __post_init__(self) -> None:
         checks.check_queue_name(self.queue_name)
         check_handler(self.handler)
-        if self.timeout.shortest_s is not None and not is_async(self.handler):
+        if self.timeout.shortest_timeout_s is not None and not is_async_handler(self.handler):
             raise InvalidArgument(
                 "timeout contradicts a handler that is a plain function: a thread cannot be stopped. "
                 "Make it an async def, or give the timeout with each job, and look at job.is_cancelled"

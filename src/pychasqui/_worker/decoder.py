@@ -8,7 +8,7 @@ from time import monotonic
 from typing import Any
 
 from .._core.delivery import Delivery
-from .._core.outcome import max_attempts_of
+from .._core.outcome import find_max_attempts
 from .._redis.replies import Entry
 from .._wire.entry import (
     ENVELOPE,
@@ -192,7 +192,7 @@ class Decoder:
         return expires_ms is not None and await self._server_clock.ask_if_due_and_estimate_now_ms() >= expires_ms
 
     def _bury_if_exhausted(self, job: Delivery) -> bool:
-        if job.attempt < max_attempts_of(job, self._max_attempts):
+        if job.attempt < find_max_attempts(job, self._max_attempts):
             return False
         self._on_exhausted(job)
         return True

@@ -84,7 +84,7 @@ class FailedJobMover:
         moves.remove_first_settled(sent, unanswered=unanswered, refused=refused, freed_bytes=freed_bytes)
         if troubles:
             raise troubles[0]
-        moves.record_answer(refused, refusal)
+        moves.record_answer_and_end_pause(refused, refusal)
 
     async def _reschedule_batch_and_report_min_delay(self, failed: list[Rescheduled]) -> SettledJobs:
         settled = await self._broker.reschedule(self._group, self._consumer, failed, self._events_max_len)

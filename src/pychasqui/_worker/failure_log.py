@@ -56,7 +56,9 @@ class FailureLog:
                 self._log_failure_line(logging.DEBUG, job, failure, what_next % arguments)
             return False
         self._begin_counting_repeats(kind, job, failure)
-        frames = "\n" + format_stack(failure.handler_lines()[-MAX_FRAMES_SHOWN:]).rstrip() if failure.frames else ""
+        frames = (
+            "\n" + format_stack(failure.list_handler_lines()[-MAX_FRAMES_SHOWN:]).rstrip() if failure.frames else ""
+        )
         self._log_failure_line(logging.WARNING, job, failure, what_next % arguments, frames)
         return True
 

@@ -27,7 +27,7 @@ def check_handler(handler: Any) -> Handler:
     return handler  # type: ignore[no-any-return]
 
 
-def is_async(handler: Handler) -> bool:
+def is_async_handler(handler: Handler) -> bool:
     """Returns True also for an object whose __call__ is async, and for a partial of an async function."""
     return inspect.iscoroutinefunction(_unwrap_partials(handler)) or inspect.iscoroutinefunction(type(handler).__call__)
 

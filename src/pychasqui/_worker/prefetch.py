@@ -81,7 +81,7 @@ class Prefetch:
     def measure_room_and_set_low_water(self) -> PrefetchRoom:
         """Returns the room for the next read. The lanes send the room signal when it may have grown."""
         lanes = self._lanes
-        self._estimate.record_finished(lanes.finished, monotonic())
+        self._estimate.record_finished_if_time_passed(lanes.finished, monotonic())
         ahead = self._estimate.estimate_jobs_to_prefetch()
         free = lanes.free_minus_waiting
         count = free + ahead
@@ -98,7 +98,7 @@ class Prefetch:
         """Returns how many entries to ask for behind those that have just come; 0 if a read is not worth it yet."""
         if self._unsettled_count() > MAX_UNSETTLED:
             return 0
-        self._estimate.record_finished(self._lanes.finished, monotonic())
+        self._estimate.record_finished_if_time_passed(self._lanes.finished, monotonic())
         room = min(
             self._lanes.free_minus_waiting - coming + self._estimate.estimate_jobs_to_prefetch(), self._batch_sizes.read
         )
@@ -125,5 +125,5 @@ class Prefetch:
 
     def measure_and_choose_max_unstarted_to_keep(self) -> int:
         """Returns how many unstarted jobs may stay here while the lanes take none."""
-        self._estimate.record_finished(self._lanes.finished, monotonic())
+        self._estimate.record_finished_if_time_passed(self._lanes.finished, monotonic())
         return 2 * self._estimate.estimate_jobs_to_prefetch() + 1

@@ -83,11 +83,11 @@ class RunWatch:
 
     def _schedule_check_if_timeout_is_known(self) -> None:
         """A timeout is known that is shorter than those before it."""
-        if self._is_running and self._stops.shortest_s < float("inf"):
+        if self._is_running and self._stops.shortest_timeout_s < float("inf"):
             self._schedule_check_within(self._choose_longest_pause_s())
 
     def _choose_longest_pause_s(self) -> float:
-        return min(max(self._stops.shortest_s, MAX_LATENESS_S), MAX_CHECK_INTERVAL_S)
+        return min(max(self._stops.shortest_timeout_s, MAX_LATENESS_S), MAX_CHECK_INTERVAL_S)
 
     def _schedule_check_within(self, wait_s: float) -> None:
         loop = asyncio.get_running_loop()
@@ -106,7 +106,7 @@ class RunWatch:
                 soonest = min(soonest, self._stop_if_needed_and_choose_recheck_at(number, job, now))
         if soonest == float("inf") and not running and not self._holdings.inbox:
             self._stops.reset_shortest_timeout()
-        if self._stops.shortest_s < float("inf"):
+        if self._stops.shortest_timeout_s < float("inf"):
             soonest = min(soonest, now + self._choose_longest_pause_s())
         if soonest < float("inf"):
             self._schedule_check_within(max(soonest - monotonic(), MIN_CHECK_INTERVAL_S))

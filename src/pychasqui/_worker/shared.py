@@ -84,7 +84,7 @@ class Holdings:
         waiting_or_running = (*self.inbox.copy(), *self.list_running_jobs(), *self.inbox.copy())
         held = {job.entry_id: job.delivery_number for job in waiting_or_running}
         held.update((job.entry_id, job.delivery_number) for job, _ in self.ended.copy())
-        held.update(self.unsettled.delivery_numbers())
+        held.update(self.unsettled.collect_delivery_numbers())
         return held
 
 

@@ -99,7 +99,7 @@ class ThreadLanes:
         if waiting > 1 or self._on_start is not None:
             self._schedule_outcome_delivery()
         if not self._threads.is_waking:
-            self._threads.wake_or_start_one()
+            self._threads.wake_or_start_one_unless_all_busy()
         if not self._threads.count and not self._is_stopping:
             self._fail_decoded_jobs_and_schedule_wake(RuntimeError("no thread can be started"))
 
@@ -216,7 +216,7 @@ class ThreadLanes:
             if job is None:
                 return
             if inbox and not threads.is_waking:
-                threads.wake_or_start_one()
+                threads.wake_or_start_one_unless_all_busy()
             if not job.is_decoded and not loop_calls.run_and_wait(self._decode_settle_or_put_back_job(job)):
                 outcome = DROPPED
                 continue

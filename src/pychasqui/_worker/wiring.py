@@ -25,7 +25,7 @@ from .failed_job_mover import FailedJobMover
 from .failure_log import FailureLog
 from .failures import FailureHandler
 from .group_recovery import GroupRecovery
-from .handlers import is_async
+from .handlers import is_async_handler
 from .health import HealthCheck
 from .heartbeat import Heartbeat
 from .intake import Intake
@@ -187,7 +187,7 @@ def build_components(
         on_expired=logs.bind_job_to_call(config.queue_name, failures.queue_bury_of_expired),
         on_cancelled=failures.queue_end_of_cancelled,
     )
-    lanes = (Lanes if is_async(config.handler) else ThreadLanes)(
+    lanes = (Lanes if is_async_handler(config.handler) else ThreadLanes)(
         wrap_handler(config, connector.first_host_and_port, reporter, stops),
         shared,
         on_start=None if event_writer is None else event_writer.queue_active_event,
