@@ -84,7 +84,7 @@ class Job(msgspec.Struct, eq=False):
 
         A run that is already to stop stays so.
         """
-        self._get_reporter_or_raise().stops.extend_timeout(self._entry_id, check_timeout_s("span", span))
+        self._get_reporter_or_raise().stops.extend_timeout_if_any_is_set(self._entry_id, check_timeout_s("span", span))
 
     def _get_reporter_or_raise(self) -> Any:
         if self._reporter is None or type(self._own_id) is not str or type(self._own_name) is not str:

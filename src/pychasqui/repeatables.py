@@ -13,11 +13,11 @@ from ._core.options import Backoff
 from ._core.repeat_pattern import (
     MissedFiresPolicy,
     RepeatPattern,
+    check_and_make_missed_fires_policy,
+    check_and_make_repeat_pattern,
     next_fires,
-    to_missed_fires_policy,
-    to_repeat_pattern,
 )
-from ._core.retry_options import RetryOverride, make_retry_override
+from ._core.retry_options import RetryOverride, check_and_make_retry_override
 from ._redis.repeatables import RepeatablesBroker, StoredRepeatable
 from ._wire.msgpack import decode_data, encode_data
 from ._wire.repeatable import decode_spec, encode_spec
@@ -85,14 +85,14 @@ class Repeatables:
         spec = RepeatSpec(
             key=_check_key_for_storing(key),
             job_name=name,
-            pattern=to_repeat_pattern(repeat),
+            pattern=check_and_make_repeat_pattern(repeat),
             payload=_encode_payload(data),
             limit=limit,
             start_after_ms=start_after_ms,
             end_before_ms=end_before_ms,
-            missed_fires=to_missed_fires_policy(missed_fires),
+            missed_fires=check_and_make_missed_fires_policy(missed_fires),
         )
-        retry = None if attempts is None and backoff is None else make_retry_override(attempts, backoff)
+        retry = None if attempts is None and backoff is None else check_and_make_retry_override(attempts, backoff)
         raw_retry = b"" if retry is None else encode_retry(retry)
         return _to_meta(spec, await self._store_spec(spec, encode_spec(spec), raw_retry, dry_run=dry_run))
 

@@ -13,7 +13,7 @@ from typing import Any
 from ._core import checks
 from ._core.config import take_config_fields_as_arguments
 from ._core.guarded_log import GuardedLogger
-from ._core.run_timeouts import check_run_timeouts
+from ._core.run_timeouts import check_and_make_run_timeouts
 from ._http.server import HttpServer
 from ._http.worker_pages import WorkerPages, combine_user_and_served_sinks
 from ._redis.connector import Connector
@@ -109,7 +109,9 @@ class Worker(Lifecycle):
         A `timeout` for all jobs leaves those of single names as they are.
         """
         if "timeout" in options:
-            options["timeout"] = self._config.timeout.overridden_by(check_run_timeouts("timeout", options["timeout"]))
+            options["timeout"] = self._config.timeout.overridden_by(
+                check_and_make_run_timeouts("timeout", options["timeout"])
+            )
         return Worker(**{**vars(self._config), **options})
 
     @property

@@ -77,7 +77,7 @@ class AckerBench:
         self.expected: list[int] = []
         self.group_gone = 0
         self.shared = make_shared(writes_events=event_writer is not None)
-        self.shared.group_gone.listen(self._on_group_gone)
+        self.shared.group_gone.add_listener(self._on_group_gone)
         self.unsettled = self.shared.holdings.unsettled
         writer = cast(EventWriter, event_writer)
         mover = FailedJobMover(
@@ -336,7 +336,7 @@ async def test_settled_outcomes_start_no_search_for_orphans(bench: AckerBench) -
 
 async def test_on_settled_is_called_after_each_batch(bench: AckerBench) -> None:
     left: list[int] = []
-    bench.shared.settled.listen(lambda: left.append(bench.unsettled.count_without_refused()))
+    bench.shared.settled.add_listener(lambda: left.append(bench.unsettled.count_without_refused()))
     for number in range(ACK_BATCH + 10):
         bench.acker.queue_ack(job(number), None)
     assert bench.unsettled.count_without_refused() == ACK_BATCH + 10

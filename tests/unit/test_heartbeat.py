@@ -443,7 +443,7 @@ async def test_the_worker_record_is_written_with_each_renewal() -> None:
 
 async def test_each_renewal_finds_how_many_workers_live_and_whether_leases_are_over() -> None:
     redis, shared, news = Redis(), make_shared(holdings=FakeHoldings(dict)), list[bool]()
-    shared.ended_leases.listen(lambda: news.append(True))
+    shared.ended_leases.add_listener(lambda: news.append(True))
     redis.living = 5
     async with beating(redis, FakeLanes(), dict, shared=shared, lease_ms=6000, every_s=0.01):
         assert shared.living_workers.count == 5

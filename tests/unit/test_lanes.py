@@ -42,7 +42,7 @@ class LanesBench:
         self.started: list[Delivery] = []
         self.shared = make_shared(concurrency, on_death=lambda _, error: self.deaths.append(error))
         self.lease, self.holdings = self.shared.lease, self.shared.holdings
-        self.shared.room.listen(self._on_room)
+        self.shared.room.add_listener(self._on_room)
         self.lanes = Lanes(
             handler,
             self.shared,

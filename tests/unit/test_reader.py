@@ -170,7 +170,7 @@ class ReaderBench:
         self.group_gone = 0
         self.asked_before: list[int] = []  # how many reads were asked for when each batch came
         self.shared = make_shared(holdings=self.lanes, read_count=WORTH_READING)
-        self.shared.group_gone.listen(self._see_group_gone)
+        self.shared.group_gone.add_listener(self._see_group_gone)
         self.orphan_flag = self.shared.may_have_orphans
         self.recovery = GroupRecovery("default", "a", 6000, self.shared.holdings)
         decoder = Decoder(
@@ -213,7 +213,7 @@ class ReaderBench:
         self.group_gone += 1
 
     async def report(self) -> None:
-        await self.recovery.report_held_to_rebuild_group(self.redis.broker)
+        await self.recovery.report_held_unless_group_exists(self.redis.broker)
 
     async def read(self, *answers: list[Any] | RedisTrouble) -> None:
         """Let the reader have these answers, one after another."""

@@ -238,7 +238,7 @@ async def test_a_run_that_is_given_more_time_has_it() -> None:
         one = job(1, 0.05)
         bench.put_and_wake(one)
         await eventually(lambda: one.started_at)
-        bench.stops.extend_timeout(one.entry_id, 0.1)
+        bench.stops.extend_timeout_if_any_is_set(one.entry_id, 0.1)
         await eventually(lambda: bench.errors)
         assert one.ended_at - one.started_at >= 0.15
 
@@ -252,7 +252,7 @@ async def test_extensions_of_runs_that_have_ended_are_not_kept(
 
     async def handler(delivery: Delivery) -> None:
         nonlocal ended
-        bench.stops.extend_timeout(delivery.entry_id, 5.0)
+        bench.stops.extend_timeout_if_any_is_set(delivery.entry_id, 5.0)
         ended += 1
 
     async with watching(handler, timeouts=timeouts) as bench:

@@ -306,7 +306,7 @@ class TestTheInbox:
     async def test_room_is_signalled_when_jobs_have_ended(self, make: MakeBench) -> None:
         bench = make(lambda number: number, 1)
         sizes: list[int] = []
-        bench.shared.room.listen(lambda: sizes.append(bench.lanes.waiting_count))
+        bench.shared.room.add_listener(lambda: sizes.append(bench.lanes.waiting_count))
         bench.lanes.set_low_water(50)
         await bench.run(*range(100))
         assert sizes

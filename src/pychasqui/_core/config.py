@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
 from . import checks
-from .suggestion import make_suggestion
+from .suggestion import make_suggestion_if_any_is_close
 
 Given = TypeVar("Given")
 Kept = TypeVar("Kept")
@@ -103,4 +103,4 @@ def _describe_remedy(fields: inspect.Signature, args: tuple[object, ...], kwargs
         by_name = next(name for name in fields.parameters if name not in by_position)
         return f"; only {' and '.join(by_position)} can be given by position, options by name: {by_name}=..."
     unknown = next((name for name in kwargs if name not in fields.parameters), None)
-    return "" if unknown is None else make_suggestion(unknown, fields.parameters)
+    return "" if unknown is None else make_suggestion_if_any_is_close(unknown, fields.parameters)

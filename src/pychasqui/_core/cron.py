@@ -73,12 +73,12 @@ class Cron:
             return None
         day, second = divmod(wall_s, DAY_S)
         start = date.fromordinal(day + _EPOCH)
-        found = self.find_first_date(start)
+        found = self.find_first_matching_date(start)
         if found == start:
             time = self._find_next_time_of_day(second)
             if time is not None:
                 return day * DAY_S + time
-            found = self.find_first_date(date.fromordinal(day + _EPOCH + 1))
+            found = self.find_first_matching_date(date.fromordinal(day + _EPOCH + 1))
         if found is None:
             return None
         return (found.toordinal() - _EPOCH) * DAY_S + _to_second_of_day(self.hours[0], self.minutes[0], self.seconds[0])
@@ -100,7 +100,7 @@ class Cron:
             return _to_second_of_day(self.hours[at_hour], self.minutes[0], self.seconds[0])
         return None
 
-    def find_first_date(self, start: date) -> date | None:
+    def find_first_matching_date(self, start: date) -> date | None:
         """Returns the first matching day from `start` on; None if there is none."""
         first_year = bisect_left(self.years, start.year)
         for year in self.years[first_year : first_year + _CYCLE]:
@@ -185,7 +185,7 @@ def parse_cron(expression: str) -> Cron:
         raise InvalidArgument(f"cron expression {expression[:40]!r}... has more than {MAX_CHARS} characters")
     try:
         cron = _parse_expression(expression)
-        if cron.find_first_date(date.min) is None:
+        if cron.find_first_matching_date(date.min) is None:
             raise ValueError("it matches no day of any year")
     except ValueError as error:
         raise InvalidArgument(f"cron expression {expression!r}: {error}") from None

@@ -62,7 +62,11 @@ def find_first_fire_ms(spec: RepeatSpec, now_ms: int) -> int | None:
 def find_fire_ms_after_pause(spec: RepeatSpec, due_ms: int, now_ms: int) -> int | None:
     """Returns the first window to come of a repeatable whose score was `due_ms` when it was paused; None if it has no
     more. Intervals keep their beat."""
-    return _none_if_past_end(spec, due_ms) if due_ms > now_ms else _find_first_fire_ms_after_now(spec, due_ms, now_ms)
+    return (
+        _keep_fire_unless_past_end(spec, due_ms)
+        if due_ms > now_ms
+        else _find_first_fire_ms_after_now(spec, due_ms, now_ms)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +131,7 @@ def _find_allowed_fires(spec: RepeatSpec, fires: list[int], fired_count: int) ->
     """Returns those of the fires that are within the start, the end and the limit of the repeatable."""
     earliest = spec.start_after_ms or 0
     left = MAX_U64 if spec.limit is None else max(0, spec.limit - fired_count)
-    allowed = tuple(fire for fire in fires if fire >= earliest and _none_if_past_end(spec, fire))[:left]
+    allowed = tuple(fire for fire in fires if fire >= earliest and _keep_fire_unless_past_end(spec, fire))[:left]
     return _AllowedFires(allowed, may_go_on=len(allowed) < left)
 
 
@@ -149,7 +153,7 @@ def _list_due_fires_ms(spec: RepeatSpec, due_ms: int, now_ms: int, max_fires: in
 
 
 def _find_next_fire_ms(spec: RepeatSpec, after_ms: int) -> int | None:
-    return _none_if_past_end(spec, next_fire(spec.pattern, max(after_ms, spec.start_after_ms or 0)))
+    return _keep_fire_unless_past_end(spec, next_fire(spec.pattern, max(after_ms, spec.start_after_ms or 0)))
 
 
 def _find_first_fire_ms_after_now(spec: RepeatSpec, due_ms: int, now_ms: int) -> int | None:
@@ -162,7 +166,7 @@ def _find_first_fire_ms_after_now(spec: RepeatSpec, due_ms: int, now_ms: int) ->
     return _find_next_fire_ms(spec, start_ms + beats * interval_ms)
 
 
-def _none_if_past_end(spec: RepeatSpec, fire_ms: int | None) -> int | None:
+def _keep_fire_unless_past_end(spec: RepeatSpec, fire_ms: int | None) -> int | None:
     if fire_ms is None or (spec.end_before_ms is not None and fire_ms > spec.end_before_ms):
         return None
     return fire_ms

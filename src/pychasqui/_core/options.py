@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple, TypedDict
 from ..errors import LONGEST_DELAY_S, InvalidArgument, InvalidType
 from .limits import ID_COST, OPTIONS_COST_BYTES
 from .retry_options import BackoffSpec
-from .suggestion import make_suggestion
+from .suggestion import make_suggestion_if_any_is_close
 
 Backoff = int | BackoffSpec | Mapping[str, Any]
 Delay = float | datetime
@@ -76,9 +76,9 @@ UNIQUE = AddOptions(only="keep")  # a job_id and no options
 
 
 def check_and_make_add_options(job_id: str | None, options: JobOptions, max_delay_ms: int) -> AddOptions:
-    """Checks the options that Redis has to know; `make_retry_override` checks attempts and backoff."""
+    """Checks the options that Redis has to know; `check_and_make_retry_override` checks attempts and backoff."""
     due = _check_delay_and_make_due(options.get("delay_ms"), options.get("delay"), max_delay_ms)
-    expires_ms = check_optional_timedelta_ms("expires_in", options.get("expires_in"))
+    expires_ms = check_timedelta_as_ms_or_zero("expires_in", options.get("expires_in"))
     if expires_ms and due and _estimate_ms_until_due(due) >= expires_ms:
         raise InvalidArgument(f"expires_in is {expires_ms} ms, must be longer than the delay: the job would never run")
     unique_for, if_exists = options.get("unique_for"), options.get("if_exists")
@@ -92,7 +92,7 @@ def check_and_make_add_options(job_id: str | None, options: JobOptions, max_dela
     return AddOptions(due, if_exists or "keep", window_ms, expires_ms)
 
 
-def check_optional_timedelta_ms(field: str, value: Any) -> int:
+def check_timedelta_as_ms_or_zero(field: str, value: Any) -> int:
     """Checks a timedelta of a millisecond or more, and returns milliseconds, rounded up; 0 if there is none."""
     if value is None:
         return 0
@@ -111,9 +111,8 @@ def refuse_unknown_options(options: Mapping[str, Any]) -> None:
     """Raises as Python does for a keyword that a function does not take."""
     if unknown := options.keys() - OPTION_NAMES:
         name = min(unknown)
-        raise InvalidType(
-            f"Queue.add() got an unexpected keyword argument {name!r}{make_suggestion(name, sorted(OPTION_NAMES))}"
-        )
+        suggestion = make_suggestion_if_any_is_close(name, sorted(OPTION_NAMES))
+        raise InvalidType(f"Queue.add() got an unexpected keyword argument {name!r}{suggestion}")
 
 
 def refuse_options_beside_repeat(repeat: object, other_options: Mapping[str, Any]) -> None:

@@ -24,7 +24,7 @@ class GrowingPause:
         self.pause_s = compute_longer_pause_s(self.pause_s)
         return self.pause_s
 
-    def shorten(self, longest_s: float) -> None:
+    def shorten_to_at_most(self, longest_s: float) -> None:
         """Makes `pause_s` no longer than this."""
         self.pause_s = min(self.pause_s, longest_s)
 

@@ -60,7 +60,7 @@ class RetryOverride(msgspec.Struct, frozen=True, gc=False):
     backoff: BackoffSpec | None = None
 
 
-def make_retry_override(
+def check_and_make_retry_override(
     attempts: int | None, backoff: int | BackoffSpec | Mapping[str, Any] | None
 ) -> RetryOverride | None:
     """Checks the `attempts` and `backoff` of an add; returns None if the job sets neither."""

@@ -34,7 +34,7 @@ class RunTimeouts:
         return min(known, default=None)
 
 
-def check_run_timeouts(field: str, value: Any) -> RunTimeouts:
+def check_and_make_run_timeouts(field: str, value: Any) -> RunTimeouts:
     """Checks what a worker is given as its timeout: nothing, a span, or a span for each name."""
     if value is None:
         return RunTimeouts()

@@ -211,7 +211,7 @@ class Connection:
                 if asyncio.get_running_loop().time() >= credentials_due_at:
                     return AuthenticationFailed(*error.args)
                 self._report_failure(error)
-                self._backoff.shorten(LATE_CREDENTIALS_PAUSE_S)
+                self._backoff.shorten_to_at_most(LATE_CREDENTIALS_PAUSE_S)
             except ChasquiError as error:
                 if not isinstance(error, ReplyError) or action_for(error) is ErrorAction.FATAL:
                     return error

@@ -8,7 +8,7 @@ from typing import Any, TypedDict
 
 from .._core.checks import check_queue_name
 from .._core.options import IfExists, check_and_make_add_options
-from .._core.retry_options import LONGEST_DELAY_MS, BackoffSpec, make_retry_override
+from .._core.retry_options import LONGEST_DELAY_MS, BackoffSpec, check_and_make_retry_override
 from .._core.run_timeouts import check_timeout_s
 from ..errors import InvalidArgument, InvalidType
 from .foreign_option_names import describe_unknown_option
@@ -79,7 +79,7 @@ def check_send_options(owner: str, options: Mapping[str, Any]) -> dict[str, Any]
         check_timeout_s(f"{owner}: timeout", given["timeout"])
     if "queue" in given:
         check_queue_name(given["queue"])
-    make_retry_override(given.get("attempts"), _make_backoff_that_workers_keep(given.get("backoff")))
+    check_and_make_retry_override(given.get("attempts"), _make_backoff_that_workers_keep(given.get("backoff")))
     return given
 
 

@@ -69,7 +69,7 @@ class CompletedEvents:
     def _note_and_record_write_result(self, count: int, trouble: RedisTrouble | None) -> None:
         self._is_refused = self._is_refused or trouble is not None
         self.were_written = not self._is_refused
-        self._writer.record_write_result(count, trouble)
+        self._writer.note_written_or_count_dropped(count, trouble)
 
 
 class SentAck(NamedTuple):
@@ -120,7 +120,7 @@ class Acker(Service):
         self._failed, self._dead = unsettled.failed, unsettled.dead
         self._kinds = (
             OutcomeKind(unsettled.done, self._ack_plain_jobs),
-            OutcomeKind(unsettled.done_by_script, self._ack_jobs_by_script),
+            OutcomeKind(unsettled.done_by_script, self._ack_by_script_and_drop_breaking_result),
             OutcomeKind(self._failed, mover.reschedule_first_batches),
             OutcomeKind(self._dead, mover.bury_first_batches),
         )
@@ -187,7 +187,7 @@ class Acker(Service):
     async def _ack_plain_jobs(self) -> None:
         await self._send_ack_batches_and_wait_for_answers(self._done, self._send_plain_ack_batch, self._kinds[0])
 
-    async def _ack_jobs_by_script(self) -> None:
+    async def _ack_by_script_and_drop_breaking_result(self) -> None:
         try:
             await self._send_ack_batches_and_wait_for_answers(
                 self._done_by_script, self._send_ack_batch_by_script, self._kinds[1]

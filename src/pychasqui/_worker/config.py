@@ -11,7 +11,7 @@ from .._core import checks, defaults
 from .._core.config import Option, accept_any_value, make_minimum_check, make_optional_check, make_range_check
 from .._core.limits import MAX_RESULT_TTL_MS, MAX_TICK_MS, MAX_U32, MAX_WORKER_LEASE_MS, MIN_WORKER_LEASE_MS
 from .._core.retry_options import RetryPolicy
-from .._core.run_timeouts import GivenTimeout, RunTimeouts, check_run_timeouts
+from .._core.run_timeouts import GivenTimeout, RunTimeouts, check_and_make_run_timeouts
 from .._redis.credentials import CredentialProvider
 from ..errors import InvalidArgument
 from ..metrics import MetricsSink
@@ -51,7 +51,7 @@ class WorkerConfig:
     retry: Option[RetryPolicy | None, RetryPolicy] = Option(RetryPolicy(), accept_any_value, none_is_default=True)
     """the delays between runs, unless the job sets its own"""
 
-    timeout: Option[GivenTimeout | RunTimeouts | None, RunTimeouts] = Option(None, check_run_timeouts)
+    timeout: Option[GivenTimeout | RunTimeouts | None, RunTimeouts] = Option(None, check_and_make_run_timeouts)
     """how long a run may take (seconds, a timedelta, or either for each name), unless the job sets its own time"""
 
     # Who it is

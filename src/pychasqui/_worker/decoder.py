@@ -110,14 +110,14 @@ class Decoder:
                 job.may_be_unique = True
             if job.attempt < max_attempts and job.retry is None and not job.extras:
                 jobs.append(job)
-            elif not self._bury_if_exhausted(job):
+            elif not self._queue_bury_if_exhausted(job):
                 self._apply_own_timeout_if_set(job)
                 # One that may expire is decoded again when it is to start: until then it may have to wait here.
                 may_expire = read_expiry_ms(job.extras) is not None
                 jobs.append(_make_undecoded_delivery(entry_id, fields, earlier_deliveries) if may_expire else job)
         if self._stops.cancellations is None:
             return jobs
-        return [job for job in jobs if not self._finish_if_cancelled(job)]
+        return [job for job in jobs if not self._queue_end_if_cancelled(job)]
 
     def _decode_put_off_or_settle_in_slices(
         self, entries: list[Entry], earlier_deliveries: int, put_off_after: float
@@ -173,14 +173,14 @@ class Decoder:
         job.attempt, job.created_at_ms = envelope.attempt + job.earlier_deliveries, envelope.created_at_ms
         job.retry, job.payload, job.extras = envelope.retry, envelope.payload, envelope.extras
         job.may_be_unique, job.is_decoded = is_unique or may_hold_uniqueness_key_without_field(envelope.id), True
-        if self._bury_if_exhausted(job):
+        if self._queue_bury_if_exhausted(job):
             return False
         self._apply_own_timeout_if_set(job)
         if is_expired:
             self._on_expired(job)
-        return not is_expired and not self._finish_if_cancelled(job)
+        return not is_expired and not self._queue_end_if_cancelled(job)
 
-    def _finish_if_cancelled(self, job: Delivery) -> bool:
+    def _queue_end_if_cancelled(self, job: Delivery) -> bool:
         cancellations = self._stops.cancellations
         if cancellations is None or not job.is_decoded or not cancellations.includes_job(job.entry_id, job.id):
             return False
@@ -191,7 +191,7 @@ class Decoder:
         expires_ms = read_expiry_ms(extras) if extras else None
         return expires_ms is not None and await self._server_clock.ask_if_due_and_estimate_now_ms() >= expires_ms
 
-    def _bury_if_exhausted(self, job: Delivery) -> bool:
+    def _queue_bury_if_exhausted(self, job: Delivery) -> bool:
         if job.attempt < find_max_attempts(job, self._max_attempts):
             return False
         self._on_exhausted(job)

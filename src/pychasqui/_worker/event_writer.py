@@ -45,7 +45,7 @@ class EventWriter(Service):
         self._stores_results = stores_results
         self._started: list[Delivery] = []
         self._is_dropping = False
-        shared.drained.listen(self._write_or_drop_drained_event)
+        shared.drained.add_listener(self._write_or_drop_drained_event)
 
     def queue_active_event(self, job: Delivery) -> None:
         """Notes a job whose handler is about to be called; its event active follows."""
@@ -58,7 +58,7 @@ class EventWriter(Service):
     ) -> EventBatch:
         """Returns the events of jobs that are done. The broker asks for them as it sends the ack, and writes them then.
 
-        `on_written` is called in place of record_write_result().
+        `on_written` is called in place of note_written_or_count_dropped().
         """
         others: list[Event] = []
         if self._stores_results and any(job.result is None for job in jobs):
@@ -74,7 +74,7 @@ class EventWriter(Service):
             ended = int((ended_at + epoch_s) * 1000)
             completed.append((job.id, job.name, job.attempt + 1, started, ended, duration_us))
         return EventBatch(
-            self._max_len, on_written or self.record_write_result, others, completed, self._stores_results
+            self._max_len, on_written or self.note_written_or_count_dropped, others, completed, self._stores_results
         )
 
     def _make_events_of_jobs_without_result(self, jobs: list[Delivery]) -> list[Event]:
@@ -98,7 +98,7 @@ class EventWriter(Service):
         self._write_or_drop(events)
 
     def _write_or_drop(self, events: list[Event]) -> None:
-        self._broker.write_or_drop_events(EventBatch(self._max_len, self.record_write_result, events))
+        self._broker.write_or_drop_events(EventBatch(self._max_len, self.note_written_or_count_dropped, events))
 
     def _write_or_drop_drained_event(self) -> None:
         self.write_or_drop_events_behind_active([make_drained_event()])
@@ -135,7 +135,7 @@ class EventWriter(Service):
             epoch_s = _measure_epoch_offset_s()
             self._write_or_drop([_make_active_event(job, epoch_s) for job in jobs])
 
-    def record_write_result(self, count: int, trouble: RedisTrouble | None) -> None:
+    def note_written_or_count_dropped(self, count: int, trouble: RedisTrouble | None) -> None:
         """Counts events that are lost, for this reason; with None Redis has taken them."""
         if trouble is not None:
             self.count_dropped_and_log_first(count, str(trouble))

@@ -76,7 +76,7 @@ class FailedJobMover:
                 unanswered += batch
                 troubles.append(answer)
             else:
-                again = self._handle_answers_and_return_refused(batch, answer)
+                again = self._apply_answers_and_return_refused(batch, answer)
                 refused += again
                 refusal = answer.refusal or refusal
                 freed_bytes += sum(job.size for job in batch) - sum(job.size for job in again)
@@ -96,7 +96,7 @@ class FailedJobMover:
     async def _bury_batch(self, dead: list[Buried]) -> SettledJobs:
         return await self._broker.bury(self._group, self._consumer, self._dlq_max_len, dead, self._events_max_len)
 
-    def _handle_answers_and_return_refused(self, jobs: list[T], settled: SettledJobs) -> list[T]:
+    def _apply_answers_and_return_refused(self, jobs: list[T], settled: SettledJobs) -> list[T]:
         """Records the metrics of each job by its own answer; returns the jobs that were refused.
 
         A job that was cancelled meanwhile joins the dead ones.

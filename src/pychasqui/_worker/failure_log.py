@@ -55,7 +55,7 @@ class FailureLog:
             if log.isEnabledFor(logging.DEBUG):
                 self._log_failure_line(logging.DEBUG, job, failure, what_next % arguments)
             return False
-        self._begin_counting_repeats(kind, job, failure)
+        self._begin_counting_repeats_and_schedule_log(kind, job, failure)
         frames = (
             "\n" + format_stack(failure.list_handler_lines()[-MAX_FRAMES_SHOWN:]).rstrip() if failure.frames else ""
         )
@@ -66,7 +66,7 @@ class FailureLog:
         runs, why = job.attempt + 1, describe_failure(failure)
         log.log(level, "job %.100r (%.100r) failed in run %d, %s: %s%s", job.id, job.name, runs, what_next, why, frames)
 
-    def _begin_counting_repeats(self, kind: FailureKind, job: Delivery, failure: Failure) -> None:
+    def _begin_counting_repeats_and_schedule_log(self, kind: FailureKind, job: Delivery, failure: Failure) -> None:
         if not self._repeats:
             self._call_later(PERIOD_S, self._log_counts_periodically)
         others = "failures of other kinds"
@@ -75,7 +75,7 @@ class FailureLog:
         )
         self._repeats[kind] = _Repeats(description)
 
-    def take_room_for_death_line(self) -> bool:
+    def count_death_and_check_room_for_line(self) -> bool:
         """Returns whether there is room for a line about another death in this second; else the death is counted."""
         if not self._deaths:
             self._call_later(1.0, self._log_unlogged_deaths_and_begin_second)

@@ -90,7 +90,7 @@ class FailureHandler:
         self, entry_id: bytes, delivery: int, fields: list[bytes] | None, reason: str, detail: str
     ) -> None:
         """The entry could not become a job."""
-        if self._failure_log.take_room_for_death_line():
+        if self._failure_log.count_death_and_check_room_for_line():
             log.warning("entry %s cannot be run and is dead: %s: %.200r", entry_id.decode(), reason, detail)
         letter = encode_letter_of_rejected_entry(entry_id, fields, reason, detail, self._consumer)
         self._queue_bury(
@@ -117,7 +117,7 @@ class FailureHandler:
         is_logged = failure is not None and self._failure_log.log_first_or_count(
             job, failure, "and is dead after %d runs: %s", runs, reason
         )
-        if not is_logged and self._failure_log.take_room_for_death_line():
+        if not is_logged and self._failure_log.count_death_and_check_room_for_line():
             why = "" if failure is None else f": {describe_failure(failure)}"
             log.warning("job %.100r (%.100r) is dead after %d runs: %s%s", job.id, job.name, runs, reason, why)
         self._queue_bury(

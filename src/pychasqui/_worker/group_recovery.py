@@ -51,7 +51,7 @@ class GroupRecovery:
         """The group is there again."""
         self._look_at, self._awaited = 0.0, b""
 
-    async def report_held_to_rebuild_group(self, broker: Broker) -> bool:
+    async def report_held_unless_group_exists(self, broker: Broker) -> bool:
         """Reports what is held if the group is gone, which also renews the lease. Returns whether the group exists."""
         await self.shorten_impossible_leases(broker)
         with self.lock:

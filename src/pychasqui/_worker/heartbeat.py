@@ -53,7 +53,7 @@ class Heartbeat:
         self._unanswered = 0
         self._is_ending = False
         self._registering: asyncio.Task[None] | None = None
-        shared.group_gone.listen(self._request_renewal_now)
+        shared.group_gone.add_listener(self._request_renewal_now)
 
     async def start(self) -> None:
         await self._thread.start_and_wait_until_begun(self._renew_until_stopped)

@@ -53,7 +53,10 @@ class StopRequest:
 
 
 class JobStops:
-    """Belongs to the worker's loop; is_asked_to_stop() and extend_timeout() are also called from handlers' threads."""
+    """Belongs to the worker's loop.
+
+    is_asked_to_stop() and extend_timeout_if_any_is_set() are also called from handlers' threads.
+    """
 
     def __init__(self, timeouts: RunTimeouts) -> None:
         self.shortest_timeout_s = timeouts.shortest_timeout_s or float("inf")  # of the timeouts that are known
@@ -78,7 +81,7 @@ class JobStops:
         timeout_s = job.timeout_s or self._timeouts.find_timeout_s(job.name)
         return None if timeout_s is None else timeout_s + self._extensions.get(job.entry_id, 0.0)
 
-    def extend_timeout(self, entry_id: bytes, span_s: float) -> None:
+    def extend_timeout_if_any_is_set(self, entry_id: bytes, span_s: float) -> None:
         if self.shortest_timeout_s == float("inf"):
             return  # no run has a timeout, and without one nobody looks which runs have ended
         self._extensions[entry_id] = self._extensions.get(entry_id, 0.0) + span_s

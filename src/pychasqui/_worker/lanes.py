@@ -24,7 +24,7 @@ from .._core.limits import TURN_S
 from .first_step import RunHandler, StartedJob, run_first_step_and_keep_error
 from .job_context import HandlerExit, as_coroutine, await_rest_of_coroutine
 from .shared import Shared
-from .task_ends import CLEANUP_S, LAST_CLEANUP_S, cancel_tasks_and_wait, get_current_task, uncancel_current_task
+from .task_ends import CLEANUP_S, LAST_CLEANUP_S, cancel_and_wait_with_timeout, get_current_task, uncancel_current_task
 
 
 class Lanes:
@@ -174,8 +174,8 @@ class Lanes:
         One that has swallowed that is cancelled once more, and left behind if it goes on all the same.
         """
         self._is_stopping, self._turn_ends_at = True, 0.0
-        await cancel_tasks_and_wait(self._tasks, CLEANUP_S, hurried)
-        await cancel_tasks_and_wait(self._tasks, LAST_CLEANUP_S)
+        await cancel_and_wait_with_timeout(self._tasks, CLEANUP_S, hurried)
+        await cancel_and_wait_with_timeout(self._tasks, LAST_CLEANUP_S)
         self.has_uncancelled_handler = not all(lane.done() for lane in self._tasks)
         ended = zip(self._tasks, self._running, strict=True)
         return [job for task, job in ended if job is not None and task.done()]

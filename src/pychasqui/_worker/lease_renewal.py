@@ -195,7 +195,7 @@ class LeaseRenewal:
             sent_at = lease_clock()
             was_over = sent_at >= self._lease.until
             try:
-                is_back = await self._recovery.report_held_to_rebuild_group(self._broker)
+                is_back = await self._recovery.report_held_unless_group_exists(self._broker)
             except RedisTrouble as trouble:
                 return min(self._outage.record_error_and_choose_pause_s(trouble), self.every_s)
         self._outage.end()

@@ -80,8 +80,8 @@ class Reader(Service):
         self._outage = Outage(
             f"worker {self._consumer} cannot read and keeps trying", f"worker {self._consumer} reads again"
         )
-        shared.room.listen(self.wake_if_asleep)
-        shared.settled.listen(self._wake_if_awaiting_settling)
+        shared.room.add_listener(self.wake_if_asleep)
+        shared.settled.add_listener(self._wake_if_awaiting_settling)
 
     # Stopping and pausing -------------------------------------------------------------------------------------------
 
@@ -149,7 +149,7 @@ class Reader(Service):
         has_backlog = False  # by the last read, more entries may be left
         was_empty = True
         while not self._is_stopping:
-            room = await self._wait_for_room_or_interruption()
+            room = await self._release_stale_until_room_or_interruption()
             if self._is_stopping:
                 return
             if self._lease.is_over:
@@ -184,7 +184,7 @@ class Reader(Service):
             if pause_s := await self._turns.draw_turn_or_choose_pause_s():
                 await self._sleep_until_woken(pause_s)
 
-    async def _wait_for_room_or_interruption(self) -> PrefetchRoom:
+    async def _release_stale_until_room_or_interruption(self) -> PrefetchRoom:
         """Returns once there is room for entries, or something else is to be done."""
         while True:
             room = self._prefetch.measure_room_and_set_low_water()

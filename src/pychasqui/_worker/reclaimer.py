@@ -74,7 +74,7 @@ class Reclaimer(Service):
         self._full_scan_at = clock.monotonic()  # when this worker looks at everything, among many
         self._sweep_at = clock.monotonic() + SWEEP_S
         self._has_ended_leases = False  # by a renewal, since the last look at them
-        shared.ended_leases.listen(self._request_scan_of_ended_leases_if_many)
+        shared.ended_leases.add_listener(self._request_scan_of_ended_leases_if_many)
 
     def _request_scan_of_ended_leases_if_many(self) -> None:
         if self._is_one_of_many:

@@ -50,12 +50,12 @@ class Releaser:
         self._being_released = {entry_id for entry_id, _ in entries}
         try:
             while entries:
-                entries = entries[await self._release_some(entries[:RELEASED_A_CALL]) :]
+                entries = entries[await self._release_some_and_count_looked_at(entries[:RELEASED_A_CALL]) :]
         finally:
             self._being_released = set()
             self._flag_orphans_later_if_unconfirmed(RELEASE_WITHIN_MS)
 
-    async def _release_some(self, entries: list[tuple[bytes, int]]) -> int:
+    async def _release_some_and_count_looked_at(self, entries: list[tuple[bytes, int]]) -> int:
         """Returns how many of them Redis has looked at, from the first on."""
         asked_at = monotonic()
         now_ms = await self._broker.read_server_time_ms()

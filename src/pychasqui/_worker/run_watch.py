@@ -55,7 +55,7 @@ class RunWatch:
         self._find_task = find_task
         self._timer: asyncio.TimerHandle | None = None
         self._is_running = False
-        stops.shorter_timeout_known.listen(self._schedule_check_if_timeout_is_known)
+        stops.shorter_timeout_known.add_listener(self._schedule_check_if_timeout_is_known)
 
     def start(self) -> None:
         self._is_running = True

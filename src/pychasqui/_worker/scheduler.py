@@ -98,7 +98,7 @@ class SchedulerService(LeaderService):
             return self._choose_standby_pause_s(due.next_due_ms, self._tick_s)
         self._left_due.intersection_update(one.key for one in due.specs)
         soonest, has_moved = float("inf"), False
-        for fires in batch_fires_with_loop_turns(self._plan_due_fires(due)):
+        for fires in batch_fires_and_yield_loop_turns(self._plan_due_fires_or_leave_them(due)):
             if fires is None:
                 await asyncio.sleep(0)
             elif isinstance(fires, tuple):
@@ -119,7 +119,7 @@ class SchedulerService(LeaderService):
         self._next_due = min(self._next_due, next_due)
         return self._tick_s
 
-    def _plan_due_fires(self, due: DueRepeatables) -> Iterator[FireDecision | tuple[DueSpec, str] | None]:
+    def _plan_due_fires_or_leave_them(self, due: DueRepeatables) -> Iterator[FireDecision | tuple[DueSpec, str] | None]:
         """Yields what to do about each; for one that cannot be fired, what is wrong with it; None: it is left due."""
         for one in due.specs:
             try:
@@ -206,7 +206,7 @@ def _plan_fires_of_spec(
     retry = decode_retry(due.retry) if due.retry else None
     max_fires = max(1, BYTES_A_CALL // max(1, len(spec.payload)))
 
-    def decide(due: DueSpec, next_ms: int | None, fires_ms: tuple[int, ...]) -> FireDecision:
+    def make_decision(due: DueSpec, next_ms: int | None, fires_ms: tuple[int, ...]) -> FireDecision:
         envelopes = [
             encode_envelope(_ids.new_id(), spec.payload, now_ms, 0, retry, encode_extras(**{SCHEDULED_AT: window_ms}))
             for window_ms in fires_ms
@@ -221,11 +221,11 @@ def _plan_fires_of_spec(
         fires_ms = plan.fires_ms
         caught_up += len(fires_ms)
         while len(fires_ms) > max_fires:
-            yield decide(due, fires_ms[max_fires], fires_ms[:max_fires])
+            yield make_decision(due, fires_ms[max_fires], fires_ms[:max_fires])
             if not plan.has_missed:
                 return
             due, fires_ms = due._replace(score=fires_ms[max_fires]), fires_ms[max_fires:]
-        yield decide(due, plan.next_ms, fires_ms)
+        yield make_decision(due, plan.next_ms, fires_ms)
         if not plan.goes_on or plan.next_ms is None:
             break
         due = due._replace(score=plan.next_ms)
@@ -247,7 +247,7 @@ def _log_missed_fires(key: str, score_ms: int, caught_up_count: int, given_up_co
         )
 
 
-def batch_fires_with_loop_turns(
+def batch_fires_and_yield_loop_turns(
     decisions: Iterator[FireDecision | tuple[DueSpec, str] | None],
 ) -> Iterator[list[FireDecision] | tuple[DueSpec, str] | None]:
     """Gathers fires into calls of a bounded size; passes the others on as they come.

@@ -94,7 +94,7 @@ class Signal:
     def __init__(self) -> None:
         self._listeners: list[Callable[[], None]] = []
 
-    def listen(self, listener: Callable[[], None]) -> None:
+    def add_listener(self, listener: Callable[[], None]) -> None:
         self._listeners.append(listener)
 
     def send(self) -> None:

@@ -48,7 +48,7 @@ class Shutdown:
         await self._try_release_orphans()
         await self._drain_until_deadline_or_hurried()
         cut_off = await parts.lanes.stop(self.hurried)
-        self._log_uncancelled_jobs(cut_off)
+        self._log_uncancelled_jobs_if_any(cut_off)
         if parts.event_writer is not None:
             await parts.event_writer.end(timeout_s=CLOSING_S)
         await parts.acker.end(timeout_s=SETTLE_S)  # after the lanes, so that all that has ended is settled
@@ -87,7 +87,7 @@ class Shutdown:
         )
         log_cut_off_jobs_if_any(consumer, holdings.list_running_jobs(), reason=why, fate=fate)
 
-    def _log_uncancelled_jobs(self, cut_off: list[Delivery]) -> None:
+    def _log_uncancelled_jobs_if_any(self, cut_off: list[Delivery]) -> None:
         """What runs in threads is logged when the deadline is over."""
         parts = self.components
         if parts.threads is None and parts.lanes.has_uncancelled_handler:

@@ -75,7 +75,7 @@ class Startup:
         is_logged = False
         await self._retry_until_answered(self._components.recovery.shorten_impossible_leases, self._broker)
         self._may_have_name = True
-        first, left_ms = await self._try_claim_name()
+        first, left_ms = await self._claim_name_unless_taken()
         while left_ms > 0:
             if not is_logged:
                 is_logged = True
@@ -85,13 +85,13 @@ class Startup:
                     left_ms / 1000,
                 )
             await asyncio.sleep(min(left_ms / 1000 + 0.001, NAME_LOOK_S))
-            lease, left_ms = await self._try_claim_name()
+            lease, left_ms = await self._claim_name_unless_taken()
             if lease > first:
                 raise self._make_name_in_use_error()
 
     async def _confirm_name_or_raise(self) -> None:
         """If the start took longer than a lease, another may have claimed the name before this one's lease began."""
-        if (await self._try_claim_name(is_confirmation=True)).left_ms > 0:
+        if (await self._claim_name_unless_taken(is_confirmation=True)).left_ms > 0:
             raise self._make_name_in_use_error()
 
     async def _stop_heartbeat_and_leave_group_if_ours(self) -> None:
@@ -110,7 +110,7 @@ class Startup:
                 if claim.left_ms == 0:
                     await self._broker.leave_group(*me, await self._broker.read_lease(*me))
 
-    async def _try_claim_name(self, *, is_confirmation: bool = False) -> OtherClaim:
+    async def _claim_name_unless_taken(self, *, is_confirmation: bool = False) -> OtherClaim:
         """Claims the name, unless it is another's."""
         claim = partial(self._broker.try_to_claim_name, is_confirmation=is_confirmation)
         return await self._retry_until_answered(claim, self._group, self._consumer, self._token, self._config.lease_ms)
@@ -124,7 +124,7 @@ class Startup:
     async def _make_group_and_wait_for_reports(self) -> None:
         """Makes the group if there is none. Waits until every living worker has reported what it holds."""
         recovery = self._components.recovery
-        while not await self._retry_until_answered(recovery.report_held_to_rebuild_group, self._broker):
+        while not await self._retry_until_answered(recovery.report_held_unless_group_exists, self._broker):
             await recovery.find_and_log_awaited_worker_if_due(self._broker)
             await asyncio.sleep(REGROUP_S)
 

@@ -27,7 +27,7 @@ from .job_context import HandlerExit, SteppedCoroutine, await_rest_of_coroutine
 from .lanes import Lanes
 from .loop_calls import CallCancelled, LoopCalls
 from .shared import Shared
-from .task_ends import CLEANUP_S, LAST_CLEANUP_S, cancel_tasks_and_wait, get_current_task
+from .task_ends import CLEANUP_S, LAST_CLEANUP_S, cancel_and_wait_with_timeout, get_current_task
 from .thread_outcomes import DROPPED, Raised, start_handler_and_catch_errors
 from .threads import Threads
 
@@ -167,8 +167,8 @@ class ThreadLanes:
         """
         self._is_stopping = True
         tasks = [] if self._loop_calls is None else list(self._loop_calls.tasks)
-        await cancel_tasks_and_wait(tasks, CLEANUP_S, hurried)
-        await cancel_tasks_and_wait([task for task in tasks if not task.done()], LAST_CLEANUP_S)
+        await cancel_and_wait_with_timeout(tasks, CLEANUP_S, hurried)
+        await cancel_and_wait_with_timeout([task for task in tasks if not task.done()], LAST_CLEANUP_S)
         self.has_uncancelled_handler = not all(task.done() for task in tasks)
         with self._moving:
             self._is_stopped = True  # from here on an outcome has no place to go

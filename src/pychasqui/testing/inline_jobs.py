@@ -16,7 +16,7 @@ from .._core.failure import read_failure
 from .._core.outcome import CANCELLED, EXPIRED, Retry, decide_retry_or_dead
 from .._core.repeat_pattern import next_fire
 from .._core.retry_options import RetryPolicy
-from .._core.run_timeouts import RunTimeouts, check_run_timeouts
+from .._core.run_timeouts import RunTimeouts, check_and_make_run_timeouts
 from .._tasks.current import is_in_plain_function
 from .._tasks.definition import TaskDefinition
 from .._tasks.dispatch import Dispatcher
@@ -162,7 +162,7 @@ class InlineJobs:
         given = find_setting("timeout", self._app.worker_options(queue).get("timeout")).value
         definitions = (task.definition for task in self._app.tasks.values())
         own = {name: one.timeout for one in definitions if one.timeout is not None for name in one.names}
-        return check_run_timeouts("timeout", given).overridden_by(check_run_timeouts("timeout", own))
+        return check_and_make_run_timeouts("timeout", given).overridden_by(check_and_make_run_timeouts("timeout", own))
 
     def _retry_or_bury(self, job: RecordedJob, error: BaseException) -> None:
         options = self._app.worker_options(job.queue)
