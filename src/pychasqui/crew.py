@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from ._core.checks import check_bool
-from ._worker.signals import caught_signals
+from ._worker.signals import catching_signals
 from ._worker.task_ends import wait_despite_cancellation
 from ._worker.task_loops import has_ended_or_lost_its_loop, refuse_other_loop
 from .errors import Closed
@@ -51,7 +51,7 @@ class Crew:
         check_bool("handle_signals", handle_signals)
         was_begun = self._main is not None  # its workers then handle signals only if they were asked to
         main = self._start_main_unless_running(handle_signals)
-        with caught_signals(self._on_signal) if handle_signals and was_begun else nullcontext():
+        with catching_signals(self._request_stop_by_signal) if handle_signals and was_begun else nullcontext():
             try:
                 await asyncio.shield(main)
             except asyncio.CancelledError:
@@ -147,7 +147,7 @@ class Crew:
             if error is not None:
                 raise error
 
-    def _on_signal(self, signal_name: str) -> None:
+    def _request_stop_by_signal(self, signal_name: str) -> None:
         self._stop_wanted.set()
         for worker in self._workers:
-            worker._on_signal(signal_name)
+            worker._request_stop_by_signal(signal_name)

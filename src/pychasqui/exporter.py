@@ -18,7 +18,7 @@ from typing import Self
 from ._core import checks, defaults
 from ._http.server import Answer, HttpServer, SharedPage
 from ._http.text_format import CONTENT_TYPE, Metric, make_short_printable_label_value, render
-from ._worker.signals import caught_signals
+from ._worker.signals import catching_signals
 from .errors import InvalidArgument, RedisTrouble
 from .queue import Queue
 
@@ -59,7 +59,7 @@ class QueueExporter:
                         the main thread, and only in this process: a forked child gets back what was there before.
         """
         checks.check_bool("handle_signals", handle_signals)
-        with caught_signals(lambda _: self._stopped.set()) if handle_signals else nullcontext():
+        with catching_signals(lambda _: self._stopped.set()) if handle_signals else nullcontext():
             async with self:
                 await self._stopped.wait()
 

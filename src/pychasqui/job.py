@@ -62,14 +62,16 @@ class Job(msgspec.Struct, eq=False):
         done, total = _to_plain_number(done), _to_plain_number(total)
         percent = 100 if done >= total else int(100 * done / total)
         extras = ("done", f"{done:g}", "total", f"{total:g}") + (("note", to_plain_str(str(note))) if note else ())
-        sent: Awaitable[None] = self._get_reporter_or_raise().report_progress(
+        sent: Awaitable[None] = self._get_reporter_or_raise().report_or_drop_progress(
             self._own_id, self._own_name, percent, extras
         )
         return sent
 
     def log(self, line: str) -> Awaitable[None]:
         """Adds a line to the job's log, which Queue.get_job_logs() returns. May be awaited, as progress()."""
-        sent: Awaitable[None] = self._get_reporter_or_raise().report_log_line(self._own_id, to_plain_str(str(line)))
+        sent: Awaitable[None] = self._get_reporter_or_raise().report_or_drop_log_line(
+            self._own_id, to_plain_str(str(line))
+        )
         return sent
 
     @property
@@ -82,7 +84,7 @@ class Job(msgspec.Struct, eq=False):
 
         A run that is already to stop stays so.
         """
-        self._get_reporter_or_raise().stops.extend_timeout(self._entry_id, check_timeout_s("span", span))
+        self._get_reporter_or_raise().stops.extend_timeout_if_any_is_set(self._entry_id, check_timeout_s("span", span))
 
     def _get_reporter_or_raise(self) -> Any:
         if self._reporter is None or type(self._own_id) is not str or type(self._own_name) is not str:

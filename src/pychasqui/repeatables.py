@@ -8,17 +8,17 @@ from typing import Any
 
 from ._core.checks import check_and_encode_job_name, check_int
 from ._core.defaults import MAX_PAYLOAD_BYTES
-from ._core.fire_plan import fire_ms_after_pause, first_fire_ms
+from ._core.fire_plan import find_fire_ms_after_pause, find_first_fire_ms
 from ._core.fire_times import next_fires
 from ._core.options import Backoff
 from ._core.repeat_pattern import (
     MissedFiresPolicy,
     RepeatPattern,
     RepeatSpec,
-    to_missed_fires_policy,
-    to_repeat_pattern,
+    check_and_make_missed_fires_policy,
+    check_and_make_repeat_pattern,
 )
-from ._core.retry_options import RetryOverride, make_retry_override
+from ._core.retry_options import RetryOverride, check_and_make_retry_override
 from ._redis.repeatables import RepeatablesBroker, StoredRepeatable
 from ._wire.msgpack import decode_data, encode_data
 from ._wire.repeatable import decode_spec, encode_spec
@@ -86,14 +86,14 @@ class Repeatables:
         spec = RepeatSpec(
             key=_check_key_for_storing(key),
             job_name=name,
-            pattern=to_repeat_pattern(repeat),
+            pattern=check_and_make_repeat_pattern(repeat),
             payload=_encode_payload(data),
             limit=limit,
             start_after_ms=start_after_ms,
             end_before_ms=end_before_ms,
-            missed_fires=to_missed_fires_policy(missed_fires),
+            missed_fires=check_and_make_missed_fires_policy(missed_fires),
         )
-        retry = None if attempts is None and backoff is None else make_retry_override(attempts, backoff)
+        retry = None if attempts is None and backoff is None else check_and_make_retry_override(attempts, backoff)
         raw_retry = b"" if retry is None else encode_retry(retry)
         return _to_meta(spec, await self._store_spec(spec, encode_spec(spec), raw_retry, dry_run=dry_run))
 
@@ -103,7 +103,7 @@ class Repeatables:
             there = await self._broker().read(spec.key)
             now_ms = await self._broker().read_server_time_ms()
             keeps_times = there is not None and _has_same_times(there, spec)
-            first_ms = 0 if keeps_times else _check_has_fire(spec, first_fire_ms(spec, now_ms))
+            first_ms = 0 if keeps_times else _check_has_fire(spec, find_first_fire_ms(spec, now_ms))
             if dry_run:
                 new = StoredRepeatable(spec.key, first_ms, raw, 0, retry, is_paused=False)
                 return there if there is not None and keeps_times else new
@@ -153,7 +153,7 @@ class Repeatables:
         if stored is None or not stored.is_paused:
             return False
         now_ms, spec = await self._broker().read_server_time_ms(), decode_spec(stored.spec)
-        next_ms = _check_has_fire(spec, fire_ms_after_pause(spec, stored.score, now_ms))
+        next_ms = _check_has_fire(spec, find_fire_ms_after_pause(spec, stored.score, now_ms))
         return await self._broker().remove_pause_or_resume("resume", key, next_ms, now_ms)
 
     async def next_fires(self, key: str, n: int = 5) -> list[int]:

@@ -17,7 +17,7 @@ from time import monotonic
 from typing import Any, TypeVar
 
 from ._core.outcome import EXPIRED
-from ._core.pauses import longer_pause_s
+from ._core.pauses import compute_longer_pause_s
 from ._redis.error_actions import ErrorAction, action_for
 from ._redis.events import EventsBroker
 from ._redis.results import ResultsBroker
@@ -183,7 +183,7 @@ class Results:
     async def _follow_events(self, *, is_past_known: bool) -> None:
         pause_s = 0.0
         while not is_past_known:
-            await asyncio.sleep(pause_s := longer_pause_s(pause_s))
+            await asyncio.sleep(pause_s := compute_longer_pause_s(pause_s))
             is_past_known = await self._try_to_read_past_events()
         if pause_s:
             self._request_lookup(self._waiting)

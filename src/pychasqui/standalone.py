@@ -54,7 +54,7 @@ class _StandaloneLeader(Lifecycle):
         redis_url = find_setting("redis_url", redis_url).value
         connector = Connector(redis_url, tls=tls, client_name=client_name, credential_provider=credential_provider)
         super().__init__(kind, queue_name, connector)
-        self._record = None if metrics is None else GuardedSinks([metrics]).record
+        self._record_metric = None if metrics is None else GuardedSinks([metrics]).record
         lease_ms = 1000 * checks.check_int("lock_ttl_secs", lock_ttl_secs, 1, default=self._lease_ms // 1000 or 1)
         if lock_ttl_secs is not None:
             self._lease_ms = min(lease_ms, limits.MAX_LEADER_LEASE_MS)
@@ -64,7 +64,7 @@ class _StandaloneLeader(Lifecycle):
 
     def _on_death(self, title: str, error: BaseException) -> None:
         log.critical("the %s of queue %s has failed; the program ends", title, self.queue_name, exc_info=error)
-        self._stop_with_error(error)
+        self._request_stop_with_error(error)
 
     async def _run_until_stopped(self) -> None:
         keys = Keys(self.queue_name)
@@ -91,7 +91,7 @@ class _StandaloneLeader(Lifecycle):
             while not await self._can_reach_redis_or_raise(broker):  # noqa: ASYNC110  only Redis knows
                 await asyncio.sleep(pause.lengthen_pause_s())
         except RedisTrouble as error:
-            self._stop_with_error(error)
+            self._request_stop_with_error(error)
 
     async def _can_reach_redis_or_raise(self, broker: Broker) -> bool:
         """False while Redis is unreachable; raises permanent errors."""
@@ -140,7 +140,7 @@ class Promoter(_StandaloneLeader):
             every_s=self._every_s,
             batch=self._batch,
             lease_ms=self._lease_ms,
-            record=self._record,
+            record_metric=self._record_metric,
         )
 
 
@@ -190,5 +190,5 @@ class Scheduler(_StandaloneLeader):
             tick_s=self._tick_ms / 1000,
             batch=self._batch,
             lease_ms=self._lease_ms,
-            record=self._record,
+            record_metric=self._record_metric,
         )

@@ -13,7 +13,7 @@ from typing import Any
 from ._core import checks
 from ._core.config import take_config_fields_as_arguments
 from ._core.guarded_log import GuardedLogger
-from ._core.run_timeouts import check_run_timeouts
+from ._core.run_timeouts import check_and_make_run_timeouts
 from ._http.server import HttpServer
 from ._http.worker_pages import WorkerPages, combine_user_and_served_sinks
 from ._redis.connector import Connector
@@ -109,7 +109,9 @@ class Worker(Lifecycle):
         A `timeout` for all jobs leaves those of single names as they are.
         """
         if "timeout" in options:
-            options["timeout"] = self._config.timeout.overridden_by(check_run_timeouts("timeout", options["timeout"]))
+            options["timeout"] = self._config.timeout.overridden_by(
+                check_and_make_run_timeouts("timeout", options["timeout"])
+            )
         return Worker(**{**vars(self._config), **options})
 
     @property
@@ -189,14 +191,14 @@ class Worker(Lifecycle):
 
     def _on_death(self, title: str, error: BaseException) -> None:
         """A part has died, which only a defect can bring about: the worker dies with it and logs it."""
-        self._stop_with_error(error)
+        self._request_stop_with_error(error)
         log.critical("the %s of worker %s has died, the worker stops", title, self.consumer_id, exc_info=error)
 
-    def _on_signal(self, signal_name: str) -> None:
+    def _request_stop_by_signal(self, signal_name: str) -> None:
         now = monotonic()
         if self._signalled_at is None:
             self._signalled_at = now
-            super()._on_signal(signal_name)
+            super()._request_stop_by_signal(signal_name)
         elif now - self._signalled_at >= SECOND_SIGNAL_S:
             log.warning("%s again: worker %s stops now", signal_name, self.consumer_id)
             self._hurry_wanted.set()

@@ -233,13 +233,13 @@ async def hand_back(scene: CutScene) -> None:
         parts = worker._components
         assert parts is not None
         await scene.add(4)
-        await eventually(lambda: len(parts.shared.holdings.running_jobs()) == 4)
+        await eventually(lambda: len(parts.shared.holdings.list_running_jobs()) == 4)
         await scene.add(4)
 
         def holds_more() -> bool:
             parts.prefetch._estimate.rate = 100.0  # such a fast worker holds entries that it cannot start yet
             parts.reader.wake_if_asleep()
-            return parts.lanes.waiting == 4
+            return parts.lanes.waiting_count == 4
 
         await eventually(holds_more)
     async with scene.worker(url=scene.direct_url), scene.until_settled():

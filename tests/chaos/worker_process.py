@@ -44,7 +44,7 @@ class RunLog:
     def _started_at(self, job: Any) -> float:
         """When the engine decided to start it, if it is ours: a worker may be suspended between that and this line."""
         parts = getattr(self.worker, "_components", None)
-        running = parts.shared.holdings.running_jobs() if parts is not None else []
+        running = parts.shared.holdings.list_running_jobs() if parts is not None else []
         return next((float(each.started_at) for each in running if each.id == job.id), time.monotonic())
 
 

@@ -27,7 +27,7 @@ def _death() -> Iterator[None]:
     )
 
     def careless(self: PromoterService, done: Any, *arguments: Any, **options: Any) -> float:
-        if done.set_aside:
+        if done.buried_count:
             raise ValueError("planted")
         return plan(self, done, *arguments, **options)
 
@@ -57,7 +57,7 @@ def _lost() -> Iterator[None]:
     Which entries it reads together is a matter of time: with those alone, a busy machine may lose nothing. It would not
     be enough to forget them: a worker finds what is pending for it and what it does not hold.
     """
-    decode = Decoder.decode_or_settle_entries
+    decode = Decoder.decode_put_off_or_settle_entries
     spoiled: set[Decoder] = set()
 
     def careless(self: Decoder, entries: list[Any], *arguments: Any, **options: Any) -> list[Any]:
@@ -73,7 +73,7 @@ def _lost() -> Iterator[None]:
             self._on_exhausted(job)
         return []
 
-    with patch.object(Decoder, "decode_or_settle_entries", careless):
+    with patch.object(Decoder, "decode_put_off_or_settle_entries", careless):
         yield
 
 

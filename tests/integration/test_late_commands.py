@@ -63,9 +63,9 @@ async def read_one_ahead(worker: Worker) -> None:
     """Has the worker read a job that must wait for a lane."""
     parts = worker._components
     assert parts is not None
-    request = ReadRequest(1, 100, math.inf, parts.intake.put_new_entries_and_start_lone_job, small=500)
+    request = ReadRequest(1, 100, math.inf, parts.intake.take_in_new_unless_stale_and_start_lone_job, small=500)
     await (await parts.reading.send_read(GROUP, worker.consumer_id, request))
-    assert parts.lanes.waiting == 1
+    assert parts.lanes.waiting_count == 1
 
 
 async def test_a_hand_back_that_arrives_late_does_not_give_a_running_job_away(

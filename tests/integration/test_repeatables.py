@@ -700,7 +700,7 @@ class TestPoison:
         async with make_worker(fired) as worker:
             await eventually(lambda: fired.count("good") == 1)
             assert worker._components is not None
-            assert worker._components.scheduler.set_aside == 0
+            assert worker._components.scheduler.buried_count == 0
         assert await queue.dlq.count() == 0
         assert "in the dead letters now" not in caplog.text
 

@@ -15,7 +15,7 @@ import redis
 import redis.asyncio
 
 from pychasqui import Job, Queue, RepeatPattern, RetryPolicy, UnrecoverableError, Worker
-from pychasqui._core.retry_delay import retry_delay_ms
+from pychasqui._core.retry_delay import compute_retry_delay_ms
 from tests.support.proxy import Proxy
 from tests.support.server import RedisServer
 from tests.support.waiting import eventually
@@ -117,7 +117,7 @@ class TestFailures:
 
     def test_retries_are_spread_out_and_end_at_a_longest_delay(self) -> None:
         policy = RetryPolicy()
-        delays = [retry_delay_ms(policy, None, attempt, lambda most: most - 1) for attempt in range(1, 200)]
+        delays = [compute_retry_delay_ms(policy, None, attempt, lambda most: most - 1) for attempt in range(1, 200)]
         assert max(delays) <= policy.max_ms + policy.jitter_ms
         assert policy.jitter_ms > 0
 

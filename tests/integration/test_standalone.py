@@ -277,7 +277,7 @@ class TestLease:
         leader: Leader,
     ) -> None:
         part: Any = promoter.PromoterService if leader is Promoter else scheduler.SchedulerService
-        look, inspector_broker = part._tick_as_leader_or_standby, []
+        look, inspector_broker = part._subscribe_do_due_and_choose_pause_s, []
 
         async def fail_at_first(self: Any) -> float:
             inspector_broker.append(self)
@@ -285,7 +285,7 @@ class TestLease:
                 raise ZeroDivisionError("a defect")
             return float(await look(self))
 
-        monkeypatch.setattr(part, "_tick_as_leader_or_standby", fail_at_first)
+        monkeypatch.setattr(part, "_subscribe_do_due_and_choose_pause_s", fail_at_first)
         await give_work(queue, leader, 3)
         async with leader(queue.name, redis_url=redis_url) as one:
 

@@ -108,11 +108,11 @@ def explain(case: Case, theirs: int | str) -> str:
     if isinstance(theirs, str):
         return "never" if ours is None and "search limit exceeded" in theirs else ""
     if theirs <= case.after_ms:
-        return "back in time" if zone.wall_time_before_clocks_went_back(case.after_ms // 1000) else ""
+        return "back in time" if zone.find_wall_time_before_set_back(case.after_ms // 1000) else ""
     if ours is None:
         return ""
     if pattern.has_all_hours:
-        return "hole" if ours < theirs and zone.wall_time_before_clocks_went_back(ours // 1000) else ""
+        return "hole" if ours < theirs and zone.find_wall_time_before_set_back(ours // 1000) else ""
     jumps = zone.find_first_offset_change(theirs // 1000 - 1, theirs // 1000) is not None
     return "twice a day" if pattern.is_one_time_of_day and jumps and case.after_ms < theirs < ours else ""
 

@@ -226,13 +226,17 @@ class TestThereAndBack:
             assert mine._components is not None
             await add(queue_name, redis_url, "a")
             parts = mine._components
-            request = ReadRequest(10, 100, math.inf, parts.intake.put_new_entries_and_start_lone_job, small=500)
+            request = ReadRequest(
+                10, 100, math.inf, parts.intake.take_in_new_unless_stale_and_start_lone_job, small=500
+            )
             await (await parts.reading.send_read(GROUP, mine.consumer_id, request))
-            assert mine._components.lanes.waiting == 1
+            assert mine._components.lanes.waiting_count == 1
             _, (entry_id, _) = await witness.xrange(keys.stream)
             for owner in ("other", mine.consumer_id):
                 await witness.xclaim(keys.stream, GROUP, owner, 0, [entry_id])
-            await eventually(lambda: parts.shared.holdings.held_delivery_numbers().get(entry_id) == 3, timeout=40)
+            await eventually(
+                lambda: parts.shared.holdings.collect_held_delivery_numbers().get(entry_id) == 3, timeout=40
+            )
             gate.opened.set()
             await eventually(lambda: _is_empty(witness, keys), timeout=40)
         assert [(job.id, job.attempt) for job in gate.jobs] == [("first", 0), ("a", 2)]
@@ -330,7 +334,7 @@ class TestHandlers:
         await eventually(started.is_set)
         assert first._components is not None
         parts = first._components
-        request = ReadRequest(10, 100, math.inf, parts.intake.put_new_entries_and_start_lone_job, small=500)
+        request = ReadRequest(10, 100, math.inf, parts.intake.take_in_new_unless_stale_and_start_lone_job, small=500)
         await (await parts.reading.send_read(GROUP, first.consumer_id, request))
         closing = asyncio.create_task(first.close())
         await asyncio.sleep(0.1)

@@ -558,7 +558,7 @@ class Machine(RuleBasedStateMachine):
         for call in range(calls):
             done = self.wait(self.broker.promote_batch_if_leader(worker.name, LONG_MS, batch, events_max_len=0))
             left = max(0, len(due) - call * batch)
-            assert (done.leads, done.promoted, done.set_aside) == (leads, min(left, expected) if expected else 0, 0)
+            assert (done.leads, done.promoted, done.buried_count) == (leads, min(left, expected) if expected else 0, 0)
         if leads:
             self.model.leader = worker.name
         promoted = sorted(set(self._stream()) - before, key=order)

@@ -56,7 +56,7 @@ class Taken(NamedTuple):
 class Promoted(NamedTuple):
     leads: int
     promoted: int
-    set_aside: int
+    buried_count: int
     next_ms: int
     leader: bytes = b""  # the others only if it is another
     was_cut: int = 0

@@ -245,7 +245,7 @@ class TestBadMembers:
 
     def test_the_same_call_again_buries_nothing(self, group: Group) -> None:
         delay(group, b"bad")
-        assert [group.promote().set_aside for _ in range(2)] == [1, 0]
+        assert [group.promote().buried_count for _ in range(2)] == [1, 0]
         assert len(group.letters) == 1
 
     def test_bad_members_count_towards_the_batch(self, group: Group) -> None:
@@ -594,7 +594,7 @@ class TestTrouble:
         group.client.set(KEYS.dead, "a string")
         for promoted in (3, 0):
             done = group.promote()
-            assert (done.promoted, done.set_aside) == (promoted, 0)
+            assert (done.promoted, done.buried_count) == (promoted, 0)
             assert done.next_ms > HOUR_MS - 60_000, "nobody is to look again at once for what is refused"
             assert "WRONGTYPE" in group.refusal
         assert group.envelopes == [envelope(f"job-{number}") for number in range(3)]

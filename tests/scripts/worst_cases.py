@@ -41,7 +41,7 @@ from pychasqui._redis.keys import REGISTRY
 from pychasqui._redis.leases import CLAIMED_A_CALL
 from pychasqui._wire.envelope import encode_envelope
 from pychasqui._wire.member import make_delayed_member
-from pychasqui._worker.failed_job_mover import cut_first_batches
+from pychasqui._worker.failed_job_mover import list_first_batches
 from pychasqui._worker.release import RELEASED_A_CALL
 from pychasqui._worker.scheduler import BYTES_A_CALL, JOBS_A_CALL
 from tests.scripts.group import (
@@ -172,7 +172,7 @@ def failed_jobs(group: Group, id_bytes: int) -> list[tuple[bytes, str, bytes]]:
     for job_id in ids_of(OUTCOME_BATCH, id_bytes):
         size = max(100, OUTCOME_BYTES // OUTCOME_BATCH - ID_COST * id_bytes)
         jobs.append(Rescheduled(b"1-1", 1, 1, b"m" * size, job_id, True, "mail", 1, run))
-    alone, batch, *_ = cut_first_batches(jobs)
+    alone, batch, *_ = list_first_batches(jobs)
     batch = [*alone, *batch[: OUTCOME_BATCH - 1]]
     failed = []
     for number, (entry_id, job) in enumerate(zip(held(group, len(batch)), batch, strict=True)):

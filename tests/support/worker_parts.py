@@ -45,5 +45,5 @@ def heeds_pause(worker: Worker) -> bool:
         parts is not None
         and parts.shared.is_paused.is_set
         and not parts.intake.is_expecting
-        and not parts.lanes.waiting
+        and not parts.lanes.waiting_count
     )

@@ -45,10 +45,10 @@ class FakeEventWriter:
         self.written += [f"done {job.id}" for job in jobs]
         return EventBatch(1000, lambda *_: None)
 
-    def write_active_events(self) -> None:
+    def write_or_drop_active_events(self) -> None:
         self.written.append("active")
 
-    def count_and_log_dropped(self, count: int, why: str) -> None:
+    def count_dropped_and_log_first(self, count: int, why: str) -> None:
         self.written.append(f"dropped {count}")
 
 
@@ -77,7 +77,7 @@ class AckerBench:
         self.expected: list[int] = []
         self.group_gone = 0
         self.shared = make_shared(writes_events=event_writer is not None)
-        self.shared.group_gone.listen(self._on_group_gone)
+        self.shared.group_gone.add_listener(self._on_group_gone)
         self.unsettled = self.shared.holdings.unsettled
         writer = cast(EventWriter, event_writer)
         mover = FailedJobMover(
@@ -127,7 +127,7 @@ class AckerBench:
     async def settle(self) -> None:
         self.acker.start()
         async with asyncio.timeout(PATIENCE_S):
-            while self.unsettled.delivery_numbers():
+            while self.unsettled.collect_delivery_numbers():
                 await asyncio.sleep(0.001)
         await self.acker.end(timeout_s=PATIENCE_S)
 
@@ -258,7 +258,7 @@ class TestResults:
     async def test_results_without_an_answer_are_held_and_sent_again(self, bench: AckerBench) -> None:
         bench.broker.troubles = [ConnectionLost("cut")]
         bench.acker.queue_ack(job(1, deliveries=2), 7)
-        assert bench.unsettled.delivery_numbers() == {b"1-0": 3}
+        assert bench.unsettled.collect_delivery_numbers() == {b"1-0": 3}
         await bench.settle()
         assert bench.stored == [([b"1-0"], [("job-1", encode_data(7))], [])]
 
@@ -285,7 +285,7 @@ async def test_events_of_which_redis_has_refused_a_part_count_as_not_written(
     shared = make_shared(writes_events=True)
     writer = EventWriter(MemoryBroker(), shared, max_len=1000, stores_results=True)
     events = CompletedEvents(writer, [job(1)])
-    batch = events.make()
+    batch = events.make_batch_unless_written()
     for trouble in answers:  # about the events of jobs without a result, and about the others
         batch.on_written(1, trouble)
     assert events.were_written is are_written
@@ -305,10 +305,10 @@ async def test_an_outcome_without_an_answer_is_held_by_its_delivery(bench: Acker
     bench.acker.queue_ack(job(5, deliveries=4, may_be_unique=True), None)
     bench.acker.start()
     await asyncio.sleep(0.01)
-    assert bench.unsettled.delivery_numbers() == {b"1-0": 1, b"2-0": 2, b"3-0": 3, b"4-0": 4, b"5-0": 5}
+    assert bench.unsettled.collect_delivery_numbers() == {b"1-0": 1, b"2-0": 2, b"3-0": 3, b"4-0": 4, b"5-0": 5}
     bench.broker.line.set()
     await bench.acker.end(timeout_s=PATIENCE_S)
-    assert bench.unsettled.delivery_numbers() == {}
+    assert bench.unsettled.collect_delivery_numbers() == {}
 
 
 async def test_an_outcome_without_an_answer_is_sent_again_as_it_was(bench: AckerBench) -> None:
@@ -336,7 +336,7 @@ async def test_settled_outcomes_start_no_search_for_orphans(bench: AckerBench) -
 
 async def test_on_settled_is_called_after_each_batch(bench: AckerBench) -> None:
     left: list[int] = []
-    bench.shared.settled.listen(lambda: left.append(bench.unsettled.count_without_refused()))
+    bench.shared.settled.add_listener(lambda: left.append(bench.unsettled.count_without_refused()))
     for number in range(ACK_BATCH + 10):
         bench.acker.queue_ack(job(number), None)
     assert bench.unsettled.count_without_refused() == ACK_BATCH + 10
@@ -413,7 +413,7 @@ async def test_a_batch_without_an_answer_is_sent_again_and_the_others_are_not(be
     await bench.settle()
     assert bench.rescheduled == [*jobs[OUTCOME_BATCH:], *jobs[:OUTCOME_BATCH]]
     assert not bench.has_news_of_orphans
-    assert bench.unsettled.delivery_numbers() == {}
+    assert bench.unsettled.collect_delivery_numbers() == {}
 
 
 class TestKinds:
@@ -426,7 +426,7 @@ class TestKinds:
         await eventually(lambda: [len(bench.broker.asked(method)) for method in methods] == [1, 1, 1, 1])
         bench.broker.line.set()
         await bench.acker.end(timeout_s=PATIENCE_S)
-        assert bench.unsettled.delivery_numbers() == {}
+        assert bench.unsettled.collect_delivery_numbers() == {}
 
     async def test_an_end_that_cancels_the_calls_leaves_no_task_behind(self, bench: AckerBench) -> None:
         bench.broker.line.clear()
@@ -447,13 +447,13 @@ class TestKinds:
             bench.acker.queue_bury(dead(number))
             await eventually(lambda: not bench.unsettled.count_without_refused())
         assert (len(bench.acked), len(bench.buried)) == (3, 3)
-        assert bench.unsettled.delivery_numbers() == {b"1-0": 1}
+        assert bench.unsettled.collect_delivery_numbers() == {b"1-0": 1}
         assert [record.getMessage() for record in caplog.records] == [
             "worker a cannot reschedule failed jobs; they stay pending, and it keeps trying: "
             "WRONGTYPE delayed is a string"
         ]
         del bench.broker.trouble_of["reschedule"]
-        await eventually(lambda: not bench.unsettled.delivery_numbers())
+        await eventually(lambda: not bench.unsettled.collect_delivery_numbers())
         assert bench.rescheduled == [failed(1)]
         await bench.acker.end(timeout_s=PATIENCE_S)
 
@@ -466,11 +466,11 @@ class TestKinds:
             bench.acker.queue_bury(dead(number))
             await eventually(lambda: not bench.unsettled.count_without_refused())
         assert bench.buried == [dead(2), dead(3), dead(4)]
-        assert bench.unsettled.delivery_numbers() == {b"1-0": 1}
+        assert bench.unsettled.collect_delivery_numbers() == {b"1-0": 1}
         assert len(caplog.records) == 1
         assert "ERR not that one" in caplog.text
         bench.refused_jobs = set()
-        await eventually(lambda: not bench.unsettled.delivery_numbers())
+        await eventually(lambda: not bench.unsettled.collect_delivery_numbers())
         assert bench.buried[-1] == dead(1)
         await bench.acker.end(timeout_s=PATIENCE_S)
 
@@ -495,7 +495,7 @@ class TestKinds:
         began = monotonic()
         await bench.acker.end(timeout_s=30)
         assert monotonic() - began < 10
-        assert bench.unsettled.delivery_numbers() == {b"1-0": 1}
+        assert bench.unsettled.collect_delivery_numbers() == {b"1-0": 1}
 
 
 class TestMetrics:
@@ -519,10 +519,10 @@ class TestMetrics:
         bench.acker.queue_bury(dead(1))
         bench.acker.start()
         await eventually(
-            lambda: len(bench.unsettled.delivery_numbers()) == 1 and not bench.unsettled.count_without_refused()
+            lambda: len(bench.unsettled.collect_delivery_numbers()) == 1 and not bench.unsettled.count_without_refused()
         )
         assert (sink.job_outcomes, sink.dlq_routes) == ([], [])
         bench.refused_jobs = set()
-        await eventually(lambda: not bench.unsettled.delivery_numbers())
+        await eventually(lambda: not bench.unsettled.collect_delivery_numbers())
         assert (len(sink.job_outcomes), len(sink.dlq_routes)) == (1, 1)
         await bench.acker.end(timeout_s=PATIENCE_S)

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from pychasqui._core.limits import MAX_JOB_ID_BYTES, OUTCOME_BATCH, OUTCOME_BYTES
 from pychasqui._core.outcome import OUTCOME_EXTRA_BYTES, Buried, Rescheduled
-from pychasqui._worker.failed_job_mover import MOVES_AT_ONCE, cut_first_batches
+from pychasqui._worker.failed_job_mover import MOVES_AT_ONCE, list_first_batches
 from tests.support.outcomes import buried, rescheduled
 
 
@@ -21,7 +21,7 @@ def dead(size: int) -> Buried:
 
 
 def lengths(jobs: list[Any]) -> list[int]:
-    return [len(batch) for batch in cut_first_batches(jobs)]
+    return [len(batch) for batch in list_first_batches(jobs)]
 
 
 def test_small_jobs_are_bounded_by_number() -> None:
@@ -47,4 +47,4 @@ def test_a_job_that_is_larger_travels_alone() -> None:
 
 
 def test_an_empty_list_is_cut_into_no_batches() -> None:
-    assert cut_first_batches(list[Rescheduled]()) == []
+    assert list_first_batches(list[Rescheduled]()) == []

@@ -37,7 +37,7 @@ def letter_of(job: Delivery, reason: str, error: BaseException | None, runs: int
     if error is None:
         return encode_dead_letter(job, reason, None, runs, worker)
     failure = read_failure(error)
-    last_error = LastError(failure.error_type, failure.text, failure.traceback())
+    last_error = LastError(failure.error_type, failure.text, failure.format_traceback())
     return encode_dead_letter(job, reason, last_error, runs, worker)
 
 
@@ -58,7 +58,7 @@ async def failure_of(handler: Any) -> BaseException:
         on_start=None,
         on_done=lambda *_: None,
         on_failed=lambda _, error: failures.append(error),
-        decode=AsyncMock(),
+        decode_or_settle=AsyncMock(),
         is_abandoned=bool,
     )
     lanes.start()

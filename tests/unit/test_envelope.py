@@ -18,7 +18,7 @@ import msgpack  # type: ignore[import-untyped]
 import msgspec
 import pytest
 
-from pychasqui._core.retry_options import KINDS, BackoffSpec, RetryOverride, make_retry_override
+from pychasqui._core.retry_options import KINDS, BackoffSpec, RetryOverride, check_and_make_retry_override
 from pychasqui._wire import envelope as codec
 from pychasqui._wire import msgpack_scan
 from pychasqui._wire.entry import decode_name_or_empty
@@ -68,7 +68,7 @@ WRITTEN = {
 @pytest.mark.parametrize("recorded", WRITTEN, ids=range(len(WRITTEN)))
 def test_an_envelope_is_written_as_the_official_producer_writes_it(recorded: str) -> None:
     job_id, data, created_at_ms, attempts, backoff = WRITTEN[recorded]
-    retry = make_retry_override(attempts, backoff)
+    retry = check_and_make_retry_override(attempts, backoff)
     assert encode_envelope(job_id, encode_data(data), created_at_ms, 0, retry).hex() == recorded
 
 
@@ -76,7 +76,9 @@ def test_an_envelope_is_written_as_the_official_producer_writes_it(recorded: str
 def test_an_envelope_of_the_official_producer_is_read_back(recorded: str) -> None:
     job_id, data, created_at_ms, attempts, backoff = WRITTEN[recorded]
     envelope = decode_envelope(bytes.fromhex(recorded))
-    assert envelope == Envelope(job_id, encode_data(data), created_at_ms, 0, make_retry_override(attempts, backoff))
+    assert envelope == Envelope(
+        job_id, encode_data(data), created_at_ms, 0, check_and_make_retry_override(attempts, backoff)
+    )
     assert decode_data(envelope.payload) == data
 
 
@@ -493,7 +495,7 @@ def test_bytes_that_are_not_data_are_refused(payload: bytes, text: str) -> None:
 @pytest.mark.parametrize("attempts", (None, 3))
 def test_an_envelope_with_extras_is_read_the_quick_way(attempts: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
     extras = encode_extras(t="trace", s=5)
-    raw = encode_envelope("j", b"\x01", 5, 1, make_retry_override(attempts, None), extras)
+    raw = encode_envelope("j", b"\x01", 5, 1, check_and_make_retry_override(attempts, None), extras)
     monkeypatch.setattr(codec, "_decode_unusual", None)  # ten times as slow, and right for any error text of msgspec
     envelope = decode_envelope(raw)
     assert (envelope.id, envelope.payload, envelope.attempt, envelope.extras) == ("j", b"\x01", 1, extras)

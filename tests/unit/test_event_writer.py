@@ -72,7 +72,7 @@ class TestTimes:
         later_s = time.time() + 3600
         monkeypatch.setattr("pychasqui._worker.event_writer.time.time", lambda: later_s)
         bench.start(1, started_at=monotonic())
-        bench.event_writer.write_active_events()
+        bench.event_writer.write_or_drop_active_events()
         batch = bench.event_writer.make_completed_and_missing_active_events(
             [Delivery("job-2", name="mail", started_at=monotonic(), ended_at=monotonic())]
         )
@@ -90,20 +90,20 @@ class TestOrder:
 
     def test_an_active_event_is_written_once(self, bench: EventWriterBench) -> None:
         job = bench.start(1)
-        bench.event_writer.write_active_events()
+        bench.event_writer.write_or_drop_active_events()
         bench.end(job)
-        bench.event_writer.write_active_events()
+        bench.event_writer.write_or_drop_active_events()
         assert bench.kinds == [("active", "job-1"), ("completed", "job-1")]
         assert [len(batch.completed) for batch in bench.batches] == [0, 1]
 
     def test_no_active_event_is_written_after_the_end_of_the_job(self, bench: EventWriterBench) -> None:
         bench.end(bench.start(1))
-        bench.event_writer.write_active_events()
+        bench.event_writer.write_or_drop_active_events()
         assert len(bench.batches) == 1
 
     def test_the_failed_event_comes_after_the_active_event(self, bench: EventWriterBench) -> None:
         job = bench.start(1)
-        bench.event_writer.write_behind_active_events([Event("failed", job.id, job.name)])
+        bench.event_writer.write_or_drop_events_behind_active([Event("failed", job.id, job.name)])
         assert bench.kinds == [("active", "job-1"), ("failed", "job-1")]
 
     def test_an_ack_that_is_sent_again_writes_the_active_event_once(self, bench: EventWriterBench) -> None:
@@ -204,13 +204,13 @@ class TestDropping:
     ) -> None:
         bench.broker.trouble_of["write_or_drop_events"] = ConnectionLost("the connection is lost")
         bench.end(bench.start(1), bench.start(2))
-        bench.event_writer.write_behind_active_events([Event("drained")])
+        bench.event_writer.write_or_drop_events_behind_active([Event("drained")])
         assert (bench.broker.events, bench.event_writer.dropped) == ([], 3)
         assert lines() == [f"{DROPPED}: the connection is lost"]
 
     @pytest.mark.parametrize("trouble", (ReplyError("OOM command not allowed"), ConnectionLost("cut")))
     def test_events_that_are_refused_or_lost_are_counted(self, bench: EventWriterBench, trouble: RedisTrouble) -> None:
-        bench.event_writer.write_behind_active_events([Event("drained")])
+        bench.event_writer.write_or_drop_events_behind_active([Event("drained")])
         bench.end(bench.start(1), bench.start(2))
         assert bench.event_writer.dropped == 0
         for batch in bench.batches:
@@ -229,7 +229,7 @@ class TestDropping:
             ConnectionLost("cut"),
             ReplyError("OOM no"),
         ):
-            bench.event_writer.write_behind_active_events([Event("drained")])
+            bench.event_writer.write_or_drop_events_behind_active([Event("drained")])
             bench.answer_last(reply)
         assert lines() == [f"{DROPPED}: OOM no", f"{DROPPED}: cut"]
         assert bench.event_writer.dropped == 4
@@ -240,7 +240,7 @@ def test_no_method_of_the_event_writer_can_wait() -> None:
     for name in (
         "queue_active_event",
         "make_completed_and_missing_active_events",
-        "write_behind_active_events",
-        "write_active_events",
+        "write_or_drop_events_behind_active",
+        "write_or_drop_active_events",
     ):
         assert not inspect.iscoroutinefunction(getattr(EventWriter, name))

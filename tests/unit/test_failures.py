@@ -56,8 +56,8 @@ class FailuresBench:
             policy=policy,
             failure_log=self.failure_log,
             stops=JobStops(RunTimeouts()),
-            reschedule=self.outcomes.reschedule,
-            bury=self.outcomes.bury,
+            queue_reschedule=self.outcomes.reschedule,
+            queue_bury=self.outcomes.bury,
         )
 
 
@@ -93,7 +93,7 @@ class TestSnooze:
         snoozed = job(attempt=1)
         snoozed.extras = encode_extras(s=5)
         for _ in range(2):
-            bench.handler.handle_run_error(snoozed, Snooze(0.5))
+            bench.handler.log_error_and_queue_outcome(snoozed, Snooze(0.5))
             envelope = decode_envelope(split_member(bench.outcomes.retries[-1][2])[1])
             assert envelope.attempt == 1
             snoozed.extras = envelope.extras
@@ -105,7 +105,7 @@ class TestSnooze:
     ) -> None:
         counts, one = list[tuple[int, int]](), job()
         for error in (Snooze(1), UnknownTask(1, ""), UnknownTask(1, ""), Snooze(1), UnknownTask(1, "")):
-            bench.handler.handle_run_error(one, error)
+            bench.handler.log_error_and_queue_outcome(one, error)
             one.extras = decode_envelope(split_member(bench.outcomes.retries[-1][2])[1]).extras
             counts.append((read_snoozes(one.extras), read_snoozes(one.extras, PUT_BACKS)))
         assert counts == [(1, 0), (1, 1), (1, 2), (2, 0), (2, 1)]
@@ -115,7 +115,7 @@ class TestSnooze:
     ) -> None:
         snoozed = job()
         snoozed.extras = encode_extras(z=3)
-        bench.handler.handle_run_error(snoozed, Snooze(1, limit=3, message="nobody knows it"))
+        bench.handler.log_error_and_queue_outcome(snoozed, Snooze(1, limit=3, message="nobody knows it"))
         ((_, letter),) = bench.outcomes.letters
         assert bench.outcomes.dead[0].reason == "retries_exhausted"
         assert read_snoozes(decode_envelope(letter[b"d"]).extras) == 0
@@ -126,43 +126,43 @@ class TestSnooze:
 
 class TestOutcomes:
     def test_a_failure_with_runs_left_is_rescheduled(self, bench: FailuresBench) -> None:
-        bench.handler.handle_run_error(job(attempt=1), LookupError("x"))
+        bench.handler.log_error_and_queue_outcome(job(attempt=1), LookupError("x"))
         ((entry_id, delay_ms, member),) = bench.outcomes.retries
         assert (entry_id, delay_ms) == (b"5-1", 200)
         assert decode_envelope(split_member(member)[1]).attempt == 2
 
     def test_the_last_failure_is_buried(self, bench: FailuresBench) -> None:
-        bench.handler.handle_run_error(job(attempt=2), LookupError("x"))
+        bench.handler.log_error_and_queue_outcome(job(attempt=2), LookupError("x"))
         ((entry_id, letter),) = bench.outcomes.letters
         assert entry_id == b"5-1"
         assert (letter[b"reason"], letter[b"attempts"], letter[b"error"]) == (b"retries_exhausted", b"3", b"x")
         assert letter[b"worker"] == b"w-1"
 
     def test_an_unrecoverable_error_buries_the_job_at_once(self, bench: FailuresBench) -> None:
-        bench.handler.handle_run_error(job(), UnrecoverableError("no"))
+        bench.handler.log_error_and_queue_outcome(job(), UnrecoverableError("no"))
         assert bench.outcomes.letters[0][1][b"reason"] == b"unrecoverable"
         assert bench.outcomes.letters[0][1][b"attempts"] == b"1"
 
     def test_a_handlers_own_delay_is_kept(self, bench: FailuresBench) -> None:
-        bench.handler.handle_run_error(job(), RetryLater(1.5))
+        bench.handler.log_error_and_queue_outcome(job(), RetryLater(1.5))
         assert bench.outcomes.retries[0][1] == 1500
 
     def test_a_job_without_attempts_left_is_buried_without_an_error(self, bench: FailuresBench) -> None:
-        bench.handler.bury_exhausted(job(attempt=3))
+        bench.handler.queue_bury_of_exhausted(job(attempt=3))
         letter = bench.outcomes.letters[0][1]
         assert (letter[b"reason"], letter[b"attempts"]) == (b"retries_exhausted", b"3")
         assert b"error" not in letter
 
     def test_an_entry_that_is_no_job_is_buried_with_its_bytes(self, bench: FailuresBench) -> None:
-        bench.handler.bury_rejected(b"5-1", 1, [b"d", b"\xc1"], "decode_failed", "not MessagePack")
+        bench.handler.queue_bury_of_rejected(b"5-1", 1, [b"d", b"\xc1"], "decode_failed", "not MessagePack")
         letter = bench.outcomes.letters[0][1]
         assert (letter[b"d"], letter[b"reason"], letter[b"detail"]) == (b"\xc1", b"decode_failed", b"not MessagePack")
 
     def test_each_outcome_names_its_delivery(self, bench: FailuresBench) -> None:
-        bench.handler.handle_run_error(job(attempt=1, deliveries=1), LookupError())
-        bench.handler.handle_run_error(job(attempt=2, deliveries=2), LookupError())
-        bench.handler.bury_exhausted(job(attempt=3, deliveries=3))
-        bench.handler.bury_rejected(b"5-1", 5, None, "malformed", "")
+        bench.handler.log_error_and_queue_outcome(job(attempt=1, deliveries=1), LookupError())
+        bench.handler.log_error_and_queue_outcome(job(attempt=2, deliveries=2), LookupError())
+        bench.handler.queue_bury_of_exhausted(job(attempt=3, deliveries=3))
+        bench.handler.queue_bury_of_rejected(b"5-1", 5, None, "malformed", "")
         assert bench.outcomes.deliveries == [2, 3, 4, 5]
 
     def test_each_outcome_says_whether_the_job_may_be_unique(self, bench: FailuresBench) -> None:
@@ -170,20 +170,22 @@ class TestOutcomes:
             for attempt in (0, 2):
                 failed = job(attempt=attempt)
                 failed.may_be_unique = may_be_unique
-                bench.handler.handle_run_error(failed, LookupError())
-        bench.handler.bury_rejected(b"5-1", 5, None, "malformed", "")
+                bench.handler.log_error_and_queue_outcome(failed, LookupError())
+        bench.handler.queue_bury_of_rejected(b"5-1", 5, None, "malformed", "")
         assert bench.outcomes.ids == [*[("job-1", False)] * 2, *[("job-1", True)] * 2, (None, False)]
 
     def test_an_entry_that_could_not_become_a_job_keeps_its_name_for_metrics(self, bench: FailuresBench) -> None:
-        bench.handler.bury_rejected(b"5-1", 1, [b"d", b"\xc1", b"n", b"mail"], "decode_failed", "not MessagePack")
-        bench.handler.bury_rejected(b"5-1", 1, None, "oversize_payload", "9 bytes")
-        bench.handler.bury_rejected(b"5-1", 1, [b"n"], "malformed", "")
+        bench.handler.queue_bury_of_rejected(
+            b"5-1", 1, [b"d", b"\xc1", b"n", b"mail"], "decode_failed", "not MessagePack"
+        )
+        bench.handler.queue_bury_of_rejected(b"5-1", 1, None, "oversize_payload", "9 bytes")
+        bench.handler.queue_bury_of_rejected(b"5-1", 1, [b"n"], "malformed", "")
         assert [dead.job_name for dead in bench.outcomes.dead] == ["mail", "", ""]
 
     def test_the_extras_of_a_job_stay_with_it(self, bench: FailuresBench) -> None:
         failed = job()
         failed.extras = encode_extras(s=7)
-        bench.handler.handle_run_error(failed, LookupError())
+        bench.handler.log_error_and_queue_outcome(failed, LookupError())
         ((_, _, member),) = bench.outcomes.retries
         assert read_extra(decode_envelope(split_member(member)[1]).extras, "s") == 7
 
@@ -191,7 +193,7 @@ class TestOutcomes:
         monkeypatch.setattr(random, "randrange", random.Random(3).randrange)
         bench = FailuresBench(policy=RetryPolicy(initial_ms=100, jitter_ms=1000))
         for _ in range(20):
-            bench.handler.handle_run_error(job(), LookupError())
+            bench.handler.log_error_and_queue_outcome(job(), LookupError())
         delays = {delay_ms for _, delay_ms, _ in bench.outcomes.retries}
         assert len(delays) > 10
         assert all(100 <= delay_ms < 1100 for delay_ms in delays)
@@ -226,23 +228,23 @@ class TestUnknownKinds:
 
     def test_each_strange_kind_is_logged_once(self, bench: FailuresBench, caplog: pytest.LogCaptureFixture) -> None:
         for kind in ("linear", "linear", "fibonacci", "linear", "fibonacci"):
-            bench.handler.handle_run_error(job(backoff=BackoffSpec(kind, 5)), LookupError())
+            bench.handler.log_error_and_queue_outcome(job(backoff=BackoffSpec(kind, 5)), LookupError())
         assert len(self.warnings(caplog)) == 2
 
     def test_known_kinds_are_not_logged(self, bench: FailuresBench, caplog: pytest.LogCaptureFixture) -> None:
         for backoff in (None, BackoffSpec("fixed", 5), BackoffSpec("exponential", 5)):
-            bench.handler.handle_run_error(job(backoff=backoff), LookupError())
+            bench.handler.log_error_and_queue_outcome(job(backoff=backoff), LookupError())
         assert self.warnings(caplog) == []
 
     def test_a_strange_kind_counts_as_exponential(self, bench: FailuresBench) -> None:
-        bench.handler.handle_run_error(job(attempt=1, backoff=BackoffSpec("linear", 5)), LookupError())
+        bench.handler.log_error_and_queue_outcome(job(attempt=1, backoff=BackoffSpec("linear", 5)), LookupError())
         assert bench.outcomes.retries[0][1] == 10
 
     def test_a_kind_that_forges_a_line_is_escaped_and_cut(
         self, bench: FailuresBench, caplog: pytest.LogCaptureFixture
     ) -> None:
         kind = "\r\n\x1b[31m\u202e" + "x" * 10_000
-        bench.handler.handle_run_error(job(backoff=BackoffSpec(kind, 5)), LookupError())
+        bench.handler.log_error_and_queue_outcome(job(backoff=BackoffSpec(kind, 5)), LookupError())
         (line,) = self.warnings(caplog)
         assert line.isprintable()
         assert len(line) < 300
@@ -252,7 +254,7 @@ class TestUnknownKinds:
     ) -> None:
         for _ in range(3):
             for number in range(150):
-                bench.handler.handle_run_error(job(backoff=BackoffSpec(f"kind-{number}", 5)), LookupError())
+                bench.handler.log_error_and_queue_outcome(job(backoff=BackoffSpec(f"kind-{number}", 5)), LookupError())
         assert len(self.warnings(caplog)) == MAX_UNKNOWN_KINDS
 
 
@@ -268,7 +270,7 @@ class TestLog:
     def test_a_first_failure_is_a_warning_with_the_line_that_failed_and_what_happens_next(
         self, bench: FailuresBench, caplog: pytest.LogCaptureFixture
     ) -> None:
-        bench.handler.handle_run_error(job(attempt=1), failure())
+        bench.handler.log_error_and_queue_outcome(job(attempt=1), failure())
         (record,) = caplog.records
         assert record.levelno == logging.WARNING
         line, where, source = record.getMessage().split("\n")
@@ -278,7 +280,7 @@ class TestLog:
         assert (where.endswith("in failure"), source) == (True, "    raise LookupError(text)")
 
     def test_a_death_is_a_warning_with_its_reason(self, bench: FailuresBench, caplog: pytest.LogCaptureFixture) -> None:
-        bench.handler.handle_run_error(job(attempt=2), LookupError("no such customer"))
+        bench.handler.log_error_and_queue_outcome(job(attempt=2), LookupError("no such customer"))
         (record,) = caplog.records
         assert record.levelno == logging.WARNING
         for part in ("'job-1'", "'mail'", "3 runs", "retries_exhausted", "LookupError: no such customer"):
@@ -288,7 +290,7 @@ class TestLog:
         self, bench: FailuresBench, caplog: pytest.LogCaptureFixture
     ) -> None:
         for _ in range(10_000):
-            bench.handler.handle_run_error(job(), failure())
+            bench.handler.log_error_and_queue_outcome(job(), failure())
         warnings = [record.getMessage() for record in caplog.records if record.levelno > logging.DEBUG]
         assert len(warnings) == 1
         caplog.clear()
@@ -300,7 +302,7 @@ class TestLog:
         self, bench: FailuresBench, caplog: pytest.LogCaptureFixture
     ) -> None:
         for _ in range(2):
-            bench.handler.handle_run_error(job(), failure())
+            bench.handler.log_error_and_queue_outcome(job(), failure())
         bench.timers.pop()()
         assert caplog.messages[-1] == "'mail' has failed with LookupError: once more within 10 s"
 
@@ -308,7 +310,7 @@ class TestLog:
         self, bench: FailuresBench, caplog: pytest.LogCaptureFixture
     ) -> None:
         for _ in range(2):
-            bench.handler.handle_run_error(job(), failure())
+            bench.handler.log_error_and_queue_outcome(job(), failure())
             bench.timers.pop()()  # nothing more has come: it is forgotten
         assert [message.count("in failure") for message in caplog.messages] == [1, 1]
         assert bench.timers == []
@@ -316,16 +318,16 @@ class TestLog:
     def test_other_names_and_other_errors_are_logged_separately(
         self, bench: FailuresBench, caplog: pytest.LogCaptureFixture
     ) -> None:
-        bench.handler.handle_run_error(job(), failure())
-        bench.handler.handle_run_error(job(name="video"), failure())
-        bench.handler.handle_run_error(job(), ValueError())
+        bench.handler.log_error_and_queue_outcome(job(), failure())
+        bench.handler.log_error_and_queue_outcome(job(name="video"), failure())
+        bench.handler.log_error_and_queue_outcome(job(), ValueError())
         assert [record.levelno for record in caplog.records] == [logging.WARNING] * 3
 
     def test_names_that_are_made_up_on_the_way_cannot_fill_the_log(
         self, bench: FailuresBench, caplog: pytest.LogCaptureFixture
     ) -> None:
         for number in range(3 * MAX_KINDS):
-            bench.handler.handle_run_error(job(name=f"name-{number}"), failure())
+            bench.handler.log_error_and_queue_outcome(job(name=f"name-{number}"), failure())
         warnings = [record for record in caplog.records if record.levelno == logging.WARNING]
         assert len(warnings) == MAX_KINDS + 1
         caplog.clear()
@@ -337,8 +339,8 @@ class TestLog:
         self, bench: FailuresBench, caplog: pytest.LogCaptureFixture, attempt: int
     ) -> None:
         evil = "\r\n\x1b[31m\u202eERROR all is lost"
-        bench.handler.handle_run_error(job(attempt, job_id=evil, name=evil), LookupError(evil))
-        bench.handler.bury_rejected(b"5-1", 1, None, "malformed", evil)
+        bench.handler.log_error_and_queue_outcome(job(attempt, job_id=evil, name=evil), LookupError(evil))
+        bench.handler.queue_bury_of_rejected(b"5-1", 1, None, "malformed", evil)
         assert all(message.isprintable() for message in caplog.messages)
         assert caplog.messages
 
@@ -346,14 +348,14 @@ class TestLog:
     def test_the_text_of_an_error_is_cut(
         self, bench: FailuresBench, caplog: pytest.LogCaptureFixture, attempt: int
     ) -> None:
-        bench.handler.handle_run_error(job(attempt), LookupError("x" * 1_000_000))
+        bench.handler.log_error_and_queue_outcome(job(attempt), LookupError("x" * 1_000_000))
         assert len(caplog.messages[0]) < 400
 
     @pytest.mark.parametrize("attempt", (0, 2))
     def test_ids_and_names_are_cut_too(
         self, bench: FailuresBench, caplog: pytest.LogCaptureFixture, attempt: int
     ) -> None:
-        bench.handler.handle_run_error(job(attempt, job_id="x" * 100_000, name="y" * 100_000), LookupError())
+        bench.handler.log_error_and_queue_outcome(job(attempt, job_id="x" * 100_000, name="y" * 100_000), LookupError())
         assert len(caplog.messages[0]) < 1000
 
     def test_an_error_that_describes_itself_cannot_forge_a_line_either(
@@ -365,7 +367,7 @@ class TestLog:
 
             __repr__ = __str__
 
-        bench.handler.handle_run_error(job(), Forger())
+        bench.handler.log_error_and_queue_outcome(job(), Forger())
         assert caplog.messages[0].isprintable()
 
     def test_a_burst_of_deaths_is_summed_up_after_a_second_though_no_other_follows(
@@ -373,12 +375,12 @@ class TestLog:
     ) -> None:
         caplog.set_level(logging.WARNING, "chasqui.worker")
         for _ in range(51):
-            bench.handler.handle_run_error(job(attempt=2), LookupError())
-            bench.handler.bury_rejected(b"5-1", 1, None, "malformed", "no payload")
+            bench.handler.log_error_and_queue_outcome(job(attempt=2), LookupError())
+            bench.handler.queue_bury_of_rejected(b"5-1", 1, None, "malformed", "no payload")
         assert len(caplog.messages) == 1 + LINES_A_SECOND
         bench.timers.pop()()
         assert caplog.messages[1 + LINES_A_SECOND :] == ["91 more jobs or entries have died in the same second"]
-        bench.handler.handle_run_error(job(attempt=2), LookupError())
+        bench.handler.log_error_and_queue_outcome(job(attempt=2), LookupError())
         assert len(caplog.messages) == 1 + LINES_A_SECOND + 2
         assert len(bench.outcomes.letters) == 103
 
@@ -386,7 +388,7 @@ class TestLog:
         self, bench: FailuresBench, caplog: pytest.LogCaptureFixture
     ) -> None:
         for _ in range(LINES_A_SECOND + 2):
-            bench.handler.bury_rejected(b"5-1", 1, None, "malformed", "no payload")
+            bench.handler.queue_bury_of_rejected(b"5-1", 1, None, "malformed", "no payload")
         bench.failure_log.log_and_reset_counts()
         bench.timers.pop()()
         assert caplog.messages[LINES_A_SECOND:] == ["2 more jobs or entries have died in the same second"]

@@ -11,7 +11,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from pychasqui import MissedFiresPolicy, RepeatPattern, next_fire
-from pychasqui._core.fire_plan import GRACE_MS, MAX_CATCHUP, MAX_FIRES, FirePlan, first_fire_ms, plan_fires
+from pychasqui._core.fire_plan import GRACE_MS, MAX_CATCHUP, MAX_FIRES, FirePlan, find_first_fire_ms, plan_fires
 from pychasqui._core.repeat_pattern import RepeatSpec
 
 every, cron = RepeatPattern.every, RepeatPattern.cron
@@ -38,13 +38,13 @@ MINUTE_MS, DAY_MS = 60_000, 86_400_000
 
 
 def test_the_first_window_is_one_interval_from_now_or_from_the_start() -> None:
-    assert first_fire_ms(spec(), NOW) == NOW + MINUTE_MS
-    assert first_fire_ms(spec(start_after_ms=NOW - 5), NOW) == NOW + MINUTE_MS
-    assert first_fire_ms(spec(start_after_ms=NOW + 5), NOW) == NOW + 5 + MINUTE_MS
-    assert first_fire_ms(spec(cron("@daily"), start_after_ms=NOW + DAY_MS), NOW) == ms("2027-01-03")
-    assert first_fire_ms(spec(end_before_ms=NOW + MINUTE_MS), NOW) == NOW + MINUTE_MS
-    assert first_fire_ms(spec(end_before_ms=NOW + MINUTE_MS - 1), NOW) is None
-    assert first_fire_ms(spec(cron("0 0 0 1 1 * 2020")), NOW) is None
+    assert find_first_fire_ms(spec(), NOW) == NOW + MINUTE_MS
+    assert find_first_fire_ms(spec(start_after_ms=NOW - 5), NOW) == NOW + MINUTE_MS
+    assert find_first_fire_ms(spec(start_after_ms=NOW + 5), NOW) == NOW + 5 + MINUTE_MS
+    assert find_first_fire_ms(spec(cron("@daily"), start_after_ms=NOW + DAY_MS), NOW) == ms("2027-01-03")
+    assert find_first_fire_ms(spec(end_before_ms=NOW + MINUTE_MS), NOW) == NOW + MINUTE_MS
+    assert find_first_fire_ms(spec(end_before_ms=NOW + MINUTE_MS - 1), NOW) is None
+    assert find_first_fire_ms(spec(cron("0 0 0 1 1 * 2020")), NOW) is None
 
 
 @pytest.mark.parametrize("policy", (skip(), fire_once(), fire_all(2)))
@@ -182,7 +182,7 @@ def test_a_scheduler_that_ticks_in_time_fires_each_window_once(
 ) -> None:
     end_before_ms = None if end_ms is None else NOW + end_ms
     repeatable = spec(pattern, missed_fires=policy, limit=limit, end_before_ms=end_before_ms)
-    score = first_fire_ms(repeatable, NOW)
+    score = find_first_fire_ms(repeatable, NOW)
     fires: list[int] = []
     now_ms = NOW
     for wait_ms in ticks:

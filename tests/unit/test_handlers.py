@@ -11,7 +11,7 @@ from unittest.mock import Mock
 import pytest
 
 from pychasqui import InvalidType, Job, Worker
-from pychasqui._worker.handlers import check_handler, is_async
+from pychasqui._worker.handlers import check_handler, is_async_handler
 from tests.support.cases import in_one_test
 
 
@@ -151,4 +151,6 @@ def test_an_object_that_cannot_be_called_is_refused(handler: Any) -> None:
 
 def test_an_async_handler_is_known_in_every_dress() -> None:
     handlers: tuple[Any, ...] = (coroutine, Handlers().method, functools.partial(functools.partial(coroutine)))
-    assert [is_async(handler) for handler in (*handlers, function, Handlers(), injected)] == [True] * 3 + [False] * 3
+    assert [is_async_handler(handler) for handler in (*handlers, function, Handlers(), injected)] == [True] * 3 + [
+        False
+    ] * 3

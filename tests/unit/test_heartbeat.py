@@ -41,7 +41,7 @@ class Redis:
     def __init__(self) -> None:
         self.broker = MemoryBroker()
         self.broker.answer_with = {
-            "renew_worker_lease": self._renew_lease,
+            "renew_worker_lease": self._renew_lease_and_schedule_next,
             "report_held_to_rebuild_group": self._rebuild_group,
             "leave_group": lambda *_: True,
         }
@@ -59,7 +59,7 @@ class Redis:
         assert self.broker.on_pause is not None
         self.broker.on_pause()
 
-    def _renew_lease(
+    def _renew_lease_and_schedule_next(
         self, group: str, consumer: str, lease_ms: int, held: list[tuple[bytes, int]], *record: object
     ) -> RenewalResult:
         if self.is_away:
@@ -84,10 +84,10 @@ class FakeHoldings:
     """Holds what the test says."""
 
     def __init__(self, held: Callable[[], dict[bytes, int]]) -> None:
-        self.held_delivery_numbers = held
+        self.collect_held_delivery_numbers = held
         self.running: list[Delivery | None] = [None]
 
-    def running_jobs(self) -> list[Delivery]:
+    def list_running_jobs(self) -> list[Delivery]:
         return []
 
 
@@ -97,10 +97,10 @@ class FakeLanes:
         self.has_them = True
         self.renewals = 0
 
-    def resume_after_lapse(self) -> None:
+    def wake_after_lapse(self) -> None:
         self.renewals += 1
 
-    def drop_lost_unstarted_jobs(self, ids: set[bytes]) -> bool:
+    def drop_lost_waiting_and_undecoded_jobs(self, ids: set[bytes]) -> bool:
         self.lost |= ids
         return self.has_them
 
@@ -127,8 +127,8 @@ class HeartbeatBench:
         thread = LoopThread("heartbeat", shared.on_death)
         queue_watch = QueueWatch(
             broker,
-            on_pause=partial(thread.call_in_worker_loop, on_pause),
-            on_cancellations=partial(thread.call_in_worker_loop, self.cancellations.append),
+            on_pause=partial(thread.call_soon_in_worker_loop_if_running, on_pause),
+            on_cancellations=partial(thread.call_soon_in_worker_loop_if_running, self.cancellations.append),
         )
         renewal = LeaseRenewal(
             broker,
@@ -139,14 +139,16 @@ class HeartbeatBench:
             queue_watch=queue_watch,
             record_maker=RecordMaker(shared, lease_ms=times.lease_ms),
             round_trips=RoundTrips(broker, "a", shared.lease, times.lease_ms),
-            call_in_worker_loop=thread.call_in_worker_loop,
+            call_soon_in_worker_loop_if_running=thread.call_soon_in_worker_loop_if_running,
         )
         self.heartbeat = Heartbeat(
             broker,
             shared,
             renewal,
             thread=thread,
-            loop_watch=LoopWatch("a", shared.holdings, call_in_worker_loop=thread.call_in_worker_loop),
+            loop_watch=LoopWatch(
+                "a", shared.holdings, call_soon_in_worker_loop_if_running=thread.call_soon_in_worker_loop_if_running
+            ),
             queue_watch=queue_watch,
             registry_writer=RegistryWriter(broker),
         )
@@ -322,7 +324,7 @@ async def test_a_lost_job_is_not_started_between_the_renewal_and_the_news_of_the
         on_start=None,
         on_done=lambda *_: None,
         on_failed=lambda *_: None,
-        decode=AsyncMock(),
+        decode_or_settle=AsyncMock(),
         is_abandoned=bool,
     )
     redis = Redis()
@@ -441,10 +443,10 @@ async def test_the_worker_record_is_written_with_each_renewal() -> None:
 
 async def test_each_renewal_finds_how_many_workers_live_and_whether_leases_are_over() -> None:
     redis, shared, news = Redis(), make_shared(holdings=FakeHoldings(dict)), list[bool]()
-    shared.ended_leases.listen(lambda: news.append(True))
+    shared.ended_leases.add_listener(lambda: news.append(True))
     redis.living = 5
     async with beating(redis, FakeLanes(), dict, shared=shared, lease_ms=6000, every_s=0.01):
-        assert shared.living_workers.living == 5
+        assert shared.living_workers.count == 5
         await eventually(lambda: len(redis.kept) >= 3, every=0.001)
         assert news == []
         redis.over = 2

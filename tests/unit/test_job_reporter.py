@@ -29,7 +29,7 @@ class ReporterBench:
         self.stops = JobStops(RunTimeouts())
         emit = self.events.extend if has_events else None
         self.reporter = JobReporter(self.broker, kept_ms=KEPT_MS, emit=emit, stops=self.stops)
-        self.reporter.bind_to_running_loop()
+        self.reporter.remember_running_loop()
         self.job = Job("job-1", "mail", 1, _reporter=self.reporter, _own_id="job-1", _own_name="mail")
 
     @property

@@ -42,14 +42,14 @@ class LanesBench:
         self.started: list[Delivery] = []
         self.shared = make_shared(concurrency, on_death=lambda _, error: self.deaths.append(error))
         self.lease, self.holdings = self.shared.lease, self.shared.holdings
-        self.shared.room.listen(self._on_room)
+        self.shared.room.add_listener(self._on_room)
         self.lanes = Lanes(
             handler,
             self.shared,
             on_start=self.started.append,
             on_done=self._on_done,
             on_failed=self._on_failed,
-            decode=self._decode,
+            decode_or_settle=self._decode,
             is_abandoned=bool,
         )
 
@@ -137,16 +137,16 @@ class TestRunning:
     async def test_waiting_and_running_jobs_are_held(self) -> None:
         async with running(lambda _: asyncio.sleep(60)) as record:
             record.lanes.put_and_wake([job(1), job(2, deliveries=2)])
-            await eventually(lambda: len(record.holdings.running_jobs()) == 1, every=0.001)
-            assert record.holdings.held_delivery_numbers() == {b"1-0": 1, b"2-0": 3}
-            assert (record.lanes.free_minus_waiting, record.lanes.waiting) == (-1, 1)
+            await eventually(lambda: len(record.holdings.list_running_jobs()) == 1, every=0.001)
+            assert record.holdings.collect_held_delivery_numbers() == {b"1-0": 1, b"2-0": 3}
+            assert (record.lanes.free_minus_waiting, record.lanes.waiting_count) == (-1, 1)
 
     async def test_unstarted_jobs_can_be_taken_back(self) -> None:
         async with running(lambda _: asyncio.sleep(60)) as record:
             record.lanes.put_and_wake([job(1), job(2), job(3)])
-            await eventually(lambda: len(record.holdings.running_jobs()) == 1, every=0.001)
+            await eventually(lambda: len(record.holdings.list_running_jobs()) == 1, every=0.001)
             assert [unstarted.data for unstarted in record.lanes.take_out_unstarted_jobs()] == [2, 3]
-            assert list(record.holdings.held_delivery_numbers()) == [b"1-0"]
+            assert list(record.holdings.collect_held_delivery_numbers()) == [b"1-0"]
 
     async def test_handlers_that_never_await_let_the_loop_turn(self) -> None:
         async def handler(_: Delivery) -> None:
@@ -255,8 +255,8 @@ class TestLoneJob:
         async with running(handler) as record:
             record.lanes.put_and_wake([job(1)])
             assert begun == [1]
-            assert list(record.holdings.held_delivery_numbers()) == [b"1-0"]
-            assert (record.lanes.free_minus_waiting, record.lanes.waiting, record.done) == (0, 0, [])
+            assert list(record.holdings.collect_held_delivery_numbers()) == [b"1-0"]
+            assert (record.lanes.free_minus_waiting, record.lanes.waiting_count, record.done) == (0, 0, [])
             await eventually(lambda: record.done == [1], every=0.001)
 
     async def test_a_lone_job_that_waits_for_nothing_is_done_at_once_and_its_lane_is_free(self) -> None:
@@ -272,7 +272,7 @@ class TestLoneJob:
             assert (
                 record.lanes.free_minus_waiting,
                 record.lanes.finished,
-                record.holdings.held_delivery_numbers(),
+                record.holdings.collect_held_delivery_numbers(),
             ) == (1, 3, {})
             async with asyncio.timeout(PATIENCE_S):
                 await record.lanes.wait_until_all_ran()
@@ -316,7 +316,7 @@ class TestLoneJob:
             await eventually(lambda: len(record.failed) == 1, every=0.001)
             number, error = record.failed[0]
             assert (number, type(error), error.args) == (1, LookupError, (1,))
-            assert record.holdings.held_delivery_numbers() == {}
+            assert record.holdings.collect_held_delivery_numbers() == {}
 
     async def test_a_lone_job_is_cancelled_by_a_stop_before_its_lane_is_awake(self) -> None:
         seen: list[type[BaseException]] = []
@@ -393,11 +393,11 @@ class TestLoneJob:
         async with running(succeed) as record:
             record.lanes.put_without_waking([job(1), job(2)])
             record.lanes.start_lone_job_or_wake()
-            assert record.lanes.waiting == 2
+            assert record.lanes.waiting_count == 2
             await eventually(lambda: record.done == [1, 2], every=0.001)
             await stopped(record.lanes)
             record.lanes.put_and_wake([job(3)])
-            assert (record.lanes.waiting, record.holdings.running_jobs()) == (1, [])
+            assert (record.lanes.waiting_count, record.holdings.list_running_jobs()) == (1, [])
 
 
 async def stopped(lanes: Lanes) -> list[Delivery]:
@@ -456,7 +456,7 @@ async def test_a_cancellation_that_is_left_behind_costs_no_job_that_is_to_be_dec
             task.cancel()
 
     async with running(handler) as record:
-        record.lanes._decode = decode
+        record.lanes._decode_or_settle = decode
         late = job(2)
         late.is_decoded = False
         record.lanes.put_and_wake([job(1), late])
@@ -538,7 +538,7 @@ class TestStopping:
         record = LanesBench(handler, 1)
         record.lanes.start()
         record.lanes.put_and_wake([job(1)])
-        await eventually(lambda: len(record.holdings.running_jobs()) == 1, every=0.001)
+        await eventually(lambda: len(record.holdings.list_running_jobs()) == 1, every=0.001)
         assert [cut.data for cut in await record.lanes.stop()] == [1]
         assert steps == ["rolled back"]
         assert not record.lanes.has_uncancelled_handler
@@ -553,7 +553,7 @@ class TestStopping:
         record, hurried = LanesBench(handler, 1), asyncio.Event()
         record.lanes.start()
         record.lanes.put_and_wake([job(1)])
-        await eventually(lambda: len(record.holdings.running_jobs()) == 1, every=0.001)
+        await eventually(lambda: len(record.holdings.list_running_jobs()) == 1, every=0.001)
         asyncio.get_running_loop().call_later(0.1, hurried.set)
         async with asyncio.timeout(CLEANUP_S - 1):
             assert [cut.data for cut in await record.lanes.stop(hurried)] == [1]
@@ -588,7 +588,7 @@ class TestStopping:
         record = LanesBench(lambda _: asyncio.sleep(60), 2)
         record.lanes.start()
         record.lanes.put_and_wake([job(1), job(2)])
-        await eventually(lambda: len(record.holdings.running_jobs()) == 2, every=0.001)
+        await eventually(lambda: len(record.holdings.list_running_jobs()) == 2, every=0.001)
         assert sorted(cut.data for cut in await record.lanes.stop()) == [1, 2]
         assert (record.done, record.failed) == ([], [])
 
@@ -602,7 +602,7 @@ class TestStopping:
         record = LanesBench(handler, 1)
         record.lanes.start()
         record.lanes.put_and_wake([job(1)])
-        await eventually(lambda: len(record.holdings.running_jobs()) == 1, every=0.001)
+        await eventually(lambda: len(record.holdings.list_running_jobs()) == 1, every=0.001)
         assert await stopped(record.lanes) == []
         assert record.done == [1]
 
@@ -616,7 +616,7 @@ class TestStopping:
         record = LanesBench(handler, 1)
         record.lanes.start()
         record.lanes.put_and_wake([job(1)])
-        await eventually(lambda: len(record.holdings.running_jobs()) == 1, every=0.001)
+        await eventually(lambda: len(record.holdings.list_running_jobs()) == 1, every=0.001)
         assert await stopped(record.lanes) == []
         assert [number for number, _ in record.failed] == [1]
 
@@ -634,9 +634,9 @@ class TestLease:
             record.lease.renew(monotonic() - 1)
             record.lanes.put_and_wake([job(1)])
             await asyncio.sleep(0.02)
-            assert record.holdings.running_jobs() == []
+            assert record.holdings.list_running_jobs() == []
             assert record.done == []
-            assert list(record.holdings.held_delivery_numbers()) == [b"1-0"]
+            assert list(record.holdings.collect_held_delivery_numbers()) == [b"1-0"]
 
     async def test_waiting_jobs_are_started_when_the_lease_begins_again(self) -> None:
         async with running(succeed) as record:
@@ -645,19 +645,19 @@ class TestLease:
             await asyncio.sleep(0.01)
             assert record.done == []
             record.lease.renew(monotonic() + 60)
-            record.lanes.resume_after_lapse()
+            record.lanes.wake_after_lapse()
             await eventually(lambda: record.lanes.finished == 2, every=0.001)
             assert record.done == [1, 2]
-            assert record.holdings.held_delivery_numbers() == {}
+            assert record.holdings.collect_held_delivery_numbers() == {}
 
     async def test_a_job_that_is_lost_is_not_started(self) -> None:
         async with running(succeed) as record:
             record.lease.renew(monotonic() - 1)
             record.lanes.put_and_wake([job(1), job(2), job(3)])
-            assert record.lanes.drop_lost_unstarted_jobs({b"2-0"})
+            assert record.lanes.drop_lost_waiting_and_undecoded_jobs({b"2-0"})
             record.lease.renew(monotonic() + 60)
-            record.lanes.resume_after_lapse()
-            await eventually(lambda: record.holdings.held_delivery_numbers() == {}, every=0.001)
+            record.lanes.wake_after_lapse()
+            await eventually(lambda: record.holdings.collect_held_delivery_numbers() == {}, every=0.001)
             assert record.done == [1, 3]
 
     def test_a_large_job_that_goes_back_to_the_inbox_is_held_all_the_time(self) -> None:
@@ -672,7 +672,7 @@ class TestLease:
                 return super().copy()
 
         holdings.running = Lane([job(1)])
-        assert list(holdings.held_delivery_numbers()) == [b"1-0"]
+        assert list(holdings.collect_held_delivery_numbers()) == [b"1-0"]
 
     async def test_a_job_is_never_out_of_sight_of_the_heartbeats_thread(self) -> None:
         """The thread may look between any two steps, and an entry that it does not see counts as not held."""
@@ -684,12 +684,12 @@ class TestLease:
 
             def popleft(self) -> Delivery:
                 taken = super().popleft()
-                unseen.extend({taken.entry_id} - record.holdings.held_delivery_numbers().keys())
+                unseen.extend({taken.entry_id} - record.holdings.collect_held_delivery_numbers().keys())
                 return taken
 
             def remove(self, value: Delivery) -> None:
                 super().remove(value)
-                unseen.extend({b"1-0", b"4-0"} - record.holdings.held_delivery_numbers().keys())
+                unseen.extend({b"1-0", b"4-0"} - record.holdings.collect_held_delivery_numbers().keys())
 
             def clear(self) -> None:
                 super().clear()
@@ -699,9 +699,9 @@ class TestLease:
         record.lease.renew(monotonic() - 1)
         lanes.start()
         lanes.put_and_wake([job(1), job(2), job(3), job(4)])
-        lanes.drop_lost_unstarted_jobs({b"2-0", b"3-0"})
+        lanes.drop_lost_waiting_and_undecoded_jobs({b"2-0", b"3-0"})
         record.lease.renew(monotonic() + 60)
-        lanes.resume_after_lapse()
+        lanes.wake_after_lapse()
         await eventually(lambda: record.done == [1, 4], every=0.001)
         await lanes.stop()
         assert unseen == []
@@ -714,19 +714,19 @@ class TestLease:
 
         async with running(handler) as record:
             record.lanes.put_and_wake([job(1)])
-            await eventually(lambda: len(record.holdings.running_jobs()) == 1, every=0.001)
-            assert record.lanes.drop_lost_unstarted_jobs({b"1-0"})
-            assert [running.data for running in record.holdings.running_jobs()] == [1]
+            await eventually(lambda: len(record.holdings.list_running_jobs()) == 1, every=0.001)
+            assert record.lanes.drop_lost_waiting_and_undecoded_jobs({b"1-0"})
+            assert [running.data for running in record.holdings.list_running_jobs()] == [1]
             gate.set()
-            await eventually(lambda: record.holdings.running_jobs() == [], every=0.001)
+            await eventually(lambda: record.holdings.list_running_jobs() == [], every=0.001)
             assert (record.done, record.failed) == ([1], [])
 
     async def test_a_loss_of_what_is_not_here_any_more_is_none(self) -> None:
         async with running(succeed) as record:
             record.lanes.put_and_wake([job(1)])
             await eventually(lambda: record.done == [1], every=0.001)
-            assert not record.lanes.drop_lost_unstarted_jobs({b"1-0", b"2-0"})
-            assert not record.lanes.drop_lost_unstarted_jobs(set())
+            assert not record.lanes.drop_lost_waiting_and_undecoded_jobs({b"1-0", b"2-0"})
+            assert not record.lanes.drop_lost_waiting_and_undecoded_jobs(set())
 
     async def test_a_lost_job_signals_free_room(self) -> None:
         async with running(succeed) as record:
@@ -735,9 +735,9 @@ class TestLease:
             await asyncio.sleep(0.01)
             assert record.lanes.free_minus_waiting == 0
             rooms = record.rooms
-            record.lanes.drop_lost_unstarted_jobs({b"1-0"})
+            record.lanes.drop_lost_waiting_and_undecoded_jobs({b"1-0"})
             record.lease.renew(monotonic() + 60)
-            record.lanes.resume_after_lapse()
+            record.lanes.wake_after_lapse()
             await asyncio.sleep(0.01)
             assert record.rooms > rooms
 
@@ -748,7 +748,7 @@ class TestLease:
             await asyncio.sleep(0.01)
             draining = asyncio.create_task(record.lanes.wait_until_all_ran())
             await asyncio.sleep(0.01)
-            record.lanes.drop_lost_unstarted_jobs({b"1-0"})
+            record.lanes.drop_lost_waiting_and_undecoded_jobs({b"1-0"})
             done, waiting = await asyncio.wait({draining}, timeout=0.5)
             for task in waiting:
                 task.cancel()
@@ -787,14 +787,14 @@ class TestLateDecoding:
         async with running(succeed) as lanes:
             lanes.lanes.put_and_wake([self.undecoded(0), job(1)])
             await eventually(lambda: lanes.done == [1], every=0.001)
-            assert (lanes.lanes.free_minus_waiting, lanes.holdings.held_delivery_numbers()) == (1, {})
+            assert (lanes.lanes.free_minus_waiting, lanes.holdings.collect_held_delivery_numbers()) == (1, {})
 
     async def test_a_job_is_held_while_it_is_decoded(self) -> None:
         async with running(succeed) as lanes:
             lanes.decoding.clear()
             lanes.lanes.put_and_wake([self.undecoded(7)])
-            await eventually(lambda: lanes.lanes.waiting == 0, every=0.001)
-            assert lanes.holdings.held_delivery_numbers() == {b"7-0": 1}
+            await eventually(lambda: lanes.lanes.waiting_count == 0, every=0.001)
+            assert lanes.holdings.collect_held_delivery_numbers() == {b"7-0": 1}
             assert lanes.lanes.free_minus_waiting == 0
             lanes.decoding.set()
             await eventually(lambda: lanes.done == [7], every=0.001)
@@ -803,12 +803,12 @@ class TestLateDecoding:
         async with running(succeed) as lanes:
             lanes.decoding.clear()
             lanes.lanes.put_and_wake([self.undecoded(7)])
-            await eventually(lambda: lanes.lanes.waiting == 0, every=0.001)
-            assert lanes.lanes.drop_lost_unstarted_jobs({b"7-0"})
+            await eventually(lambda: lanes.lanes.waiting_count == 0, every=0.001)
+            assert lanes.lanes.drop_lost_waiting_and_undecoded_jobs({b"7-0"})
             lanes.decoding.set()
             lanes.lanes.put_and_wake([job(8)])
             await eventually(lambda: lanes.done == [8], every=0.001)
-            assert lanes.holdings.held_delivery_numbers() == {}
+            assert lanes.holdings.collect_held_delivery_numbers() == {}
             assert lanes.shared.may_have_orphans.is_set, "it may have come back while it was held here"
 
     async def test_a_job_that_was_lost_and_could_not_be_decoded_starts_when_it_comes_back(self) -> None:
@@ -817,8 +817,8 @@ class TestLateDecoding:
             bad = self.undecoded(7)
             bad.data = 0
             lanes.lanes.put_and_wake([bad])
-            await eventually(lambda: lanes.lanes.waiting == 0, every=0.001)
-            assert lanes.lanes.drop_lost_unstarted_jobs({b"7-0"})
+            await eventually(lambda: lanes.lanes.waiting_count == 0, every=0.001)
+            assert lanes.lanes.drop_lost_waiting_and_undecoded_jobs({b"7-0"})
             lanes.decoding.set()
             lanes.lanes.put_and_wake([job(8)])
             await eventually(lambda: lanes.done == [8], every=0.001)
@@ -829,14 +829,14 @@ class TestLateDecoding:
         async with running(succeed) as lanes:
             lanes.decoding.clear()
             lanes.lanes.put_and_wake([self.undecoded(7)])
-            await eventually(lambda: lanes.lanes.waiting == 0, every=0.001)
+            await eventually(lambda: lanes.lanes.waiting_count == 0, every=0.001)
             lanes.lease.renew(0.0)
             lanes.decoding.set()
-            await eventually(lambda: lanes.lanes.waiting == 1, every=0.001)
-            assert (lanes.done, lanes.holdings.held_delivery_numbers()) == ([], {b"7-0": 1})
+            await eventually(lambda: lanes.lanes.waiting_count == 1, every=0.001)
+            assert (lanes.done, lanes.holdings.collect_held_delivery_numbers()) == ([], {b"7-0": 1})
             assert not lanes.holdings.inbox[0].is_decoded, "it is judged again when it starts: it may have expired"
             lanes.lease.renew(float("inf"))
-            lanes.lanes.resume_after_lapse()
+            lanes.lanes.wake_after_lapse()
             await eventually(lambda: lanes.done == [7], every=0.001)
 
     async def test_a_lone_job_does_not_hold_up_the_socket(self) -> None:

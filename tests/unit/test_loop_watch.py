@@ -26,7 +26,7 @@ def test_a_blocked_loop_is_logged_once_with_its_cause_and_the_remedy(
     monkeypatch.setattr(loop_watch, "BLOCKED_S", 0.0)
     holdings = Holdings(1, "w")
     holdings.running[0] = running
-    watch = LoopWatch("w", holdings, call_in_worker_loop=lambda _: None)  # a loop that never answers
+    watch = LoopWatch("w", holdings, call_soon_in_worker_loop_if_running=lambda _: None)  # a loop that never answers
     watch._request_lag_measurement()
     for _ in range(2):
         watch._log_if_newly_blocked()
@@ -50,8 +50,8 @@ def test_the_loop_of_a_worker_that_runs_nothing_is_asked_rarely(
         asked.append(clock.now)
         sign()
 
-    watch = LoopWatch("w", holdings, call_in_worker_loop=answer)
+    watch = LoopWatch("w", holdings, call_soon_in_worker_loop_if_running=answer)
     for _ in range(40):
-        watch.check_loop_lag()
+        watch.log_if_blocked_and_measure_if_due()
         clock.now += 0.25
     assert len(asked) == asks

@@ -15,8 +15,8 @@ from pychasqui._core.options import (
     PLAIN,
     AddOptions,
     JobOptions,
+    check_and_make_add_options,
     check_delay_ms,
-    check_options_for_redis,
     check_span_ms,
 )
 from pychasqui.errors import InvalidArgument, InvalidType
@@ -35,7 +35,7 @@ def options(
     cap_ms: int = CAP_MS,
 ) -> AddOptions:
     given: JobOptions = {"delay_ms": delay_ms, "delay": delay, "unique_for": unique_for, "if_exists": if_exists}
-    return check_options_for_redis(job_id, given, cap_ms)
+    return check_and_make_add_options(job_id, given, cap_ms)
 
 
 class TestDue:

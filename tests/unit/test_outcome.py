@@ -10,7 +10,7 @@ import pytest
 
 from pychasqui._core.delivery import Delivery
 from pychasqui._core.failure import read_failure
-from pychasqui._core.outcome import Dead, FailedRun, Retry, decide_retry_or_dead, make_failed_run, max_attempts_of
+from pychasqui._core.outcome import Dead, FailedRun, Retry, decide_retry_or_dead, find_max_attempts, make_failed_run
 from pychasqui._core.retry_options import BackoffSpec, RetryOverride, RetryPolicy
 from pychasqui._wire.msgpack import encode_data
 from pychasqui.errors import InvalidArgument, InvalidType, RetryLater, Snooze, UnrecoverableError
@@ -103,10 +103,10 @@ class TestJudge:
         assert verdict(Sloppy()) == Retry(100)
 
     def test_runs_allowed_are_the_jobs_own_or_the_workers(self) -> None:
-        assert max_attempts_of(job(), 3) == 3
-        assert max_attempts_of(job(retry=RetryOverride(None)), 3) == 3
-        assert max_attempts_of(job(retry=RetryOverride(0)), 3) == 0
-        assert max_attempts_of(job(retry=RetryOverride(9)), 3) == 9
+        assert find_max_attempts(job(), 3) == 3
+        assert find_max_attempts(job(retry=RetryOverride(None)), 3) == 3
+        assert find_max_attempts(job(retry=RetryOverride(0)), 3) == 0
+        assert find_max_attempts(job(retry=RetryOverride(9)), 3) == 9
 
 
 class TestSnooze:

@@ -15,7 +15,7 @@ def run_steadily(
 ) -> int:
     """Measure every 10 ms a worker that finishes `per_second` jobs; returns how many it has finished."""
     for step in range(1, int(seconds * 100) + 1):
-        estimate.record_finished(finished + int(per_second * step / 100), start + step / 100)
+        estimate.record_finished_if_time_passed(finished + int(per_second * step / 100), start + step / 100)
     return finished + int(per_second * seconds)
 
 
@@ -33,7 +33,7 @@ def test_a_steady_worker_reads_ahead_what_it_starts_within_the_prefetch_time(per
 def test_a_slow_worker_reads_nothing_ahead() -> None:
     estimate = PaceEstimate(0.0)
     for finished in range(1, 20):
-        estimate.record_finished(finished, finished * 0.5)
+        estimate.record_finished_if_time_passed(finished, finished * 0.5)
         assert estimate.estimate_jobs_to_prefetch() == 0
 
 
@@ -46,7 +46,7 @@ def test_the_estimate_of_a_very_fast_worker_is_bounded() -> None:
 def test_an_idle_spell_is_forgotten() -> None:
     estimate = PaceEstimate(0.0)
     finished = run_steadily(estimate, 5000, 1.0)
-    estimate.record_finished(finished, 11.0)
+    estimate.record_finished_if_time_passed(finished, 11.0)
     assert estimate.estimate_jobs_to_prefetch() < 10
 
 
@@ -61,7 +61,7 @@ def test_stretches_too_short_to_judge_change_nothing() -> None:
     estimate = PaceEstimate(0.0)
     run_steadily(estimate, 1000, 1.0)
     before = estimate.estimate_jobs_to_prefetch()
-    estimate.record_finished(1_000_000, 1.0005)
+    estimate.record_finished_if_time_passed(1_000_000, 1.0005)
     assert estimate.estimate_jobs_to_prefetch() == before
 
 
@@ -70,7 +70,7 @@ def test_the_estimate_stays_within_its_bounds(steps: list[tuple[float, int]]) ->
     estimate, now, finished = PaceEstimate(0.0), 0.0, 0
     for elapsed, more in steps:
         now, finished = now + elapsed, finished + more
-        estimate.record_finished(finished, now)
+        estimate.record_finished_if_time_passed(finished, now)
         assert 0 <= estimate.estimate_jobs_to_prefetch() <= MAX_AHEAD
 
 

@@ -99,34 +99,34 @@ class TestManyWorkers:
 
     async def test_only_the_leader_subscribes_and_looks_again_once_it_hears(self, bench: PromoterBench) -> None:
         bench.broker.answer_with["promote_batch_if_leader"] = lambda *_: followed(300)
-        await bench.promoter._tick_as_leader_or_standby()
+        await bench.promoter._subscribe_do_due_and_choose_pause_s()
         assert bench.broker.on_due is None
         bench.broker.answer_with["promote_batch_if_leader"] = lambda *_: Promotion(True, 0, 0, -1)
-        assert await bench.promoter._tick_as_leader_or_standby() == 0.0
-        assert await bench.promoter._tick_as_leader_or_standby() == LOOK_S
+        assert await bench.promoter._subscribe_do_due_and_choose_pause_s() == 0.0
+        assert await bench.promoter._subscribe_do_due_and_choose_pause_s() == LOOK_S
         assert bench.broker.on_due is not None
 
 
 class TestHearing:
     async def test_a_leader_looks_when_an_announced_job_is_due(self, bench: PromoterBench) -> None:
         await bench.tick(Promotion(True, 0, 0, 5000))
-        bench.promoter.handle_due_hint(0.05)
+        bench.promoter.apply_due_hint_if_leading(0.05)
         assert bench.looks_at == pytest.approx(0.05)
 
     async def test_a_message_about_a_later_job_changes_nothing(self, bench: PromoterBench) -> None:
         await bench.tick(Promotion(True, 0, 0, 5000))
-        bench.promoter.handle_due_hint(9)
+        bench.promoter.apply_due_hint_if_leading(9)
         assert bench.looks_at == pytest.approx(5)
 
     async def test_a_follower_ignores_the_message(self, bench: PromoterBench) -> None:
         await bench.tick(followed(1000))
-        bench.promoter.handle_due_hint(0.05)
+        bench.promoter.apply_due_hint_if_leading(0.05)
         assert bench.looks_at == NEVER
 
     async def test_a_message_right_behind_the_reply_is_not_forgotten(self, bench: PromoterBench) -> None:
         """The message stood right behind the reply, and was handled first."""
         await bench.tick(Promotion(True, 0, 0, 5000))
-        bench.broker.meanwhile["promote_batch_if_leader"] = lambda *_: bench.promoter.handle_due_hint(0.05)
+        bench.broker.meanwhile["promote_batch_if_leader"] = lambda *_: bench.promoter.apply_due_hint_if_leading(0.05)
         await bench.tick(Promotion(True, 0, 0, 5000))
         assert bench.looks_at == pytest.approx(0.05)
 
@@ -159,29 +159,29 @@ class TestRescheduled:
     async def test_a_leader_looks_when_it_is_due(self, bench: PromoterBench) -> None:
         await bench.tick(Promotion(True, 0, 0, -1))
         for delay_ms in (500, 200, 900):
-            bench.promoter.publish_due_hint_if_needed(delay_ms)
+            bench.promoter.apply_or_publish_due_hint_if_needed(delay_ms)
         assert bench.looks_at == pytest.approx(0.2)
         assert bench.broker.hints == []
 
     async def test_a_follower_publishes_the_due_time_and_follows_nothing(self, bench: PromoterBench) -> None:
         await bench.tick(followed(1000))
-        bench.promoter.publish_due_hint_if_needed(200)
+        bench.promoter.apply_or_publish_due_hint_if_needed(200)
         assert (bench.broker.hints, bench.looks_at) == ([200], NEVER)
 
     async def test_no_message_is_published_for_a_leader_that_looks_sooner(self, bench: PromoterBench) -> None:
         await bench.tick(followed(1000))
         for delay_ms in (500, 700, 600, 200, 300):
-            bench.promoter.publish_due_hint_if_needed(delay_ms)
+            bench.promoter.apply_or_publish_due_hint_if_needed(delay_ms)
         assert bench.broker.hints == [500, 200]
         bench.clock.now += 0.2
-        bench.promoter.publish_due_hint_if_needed(300)
+        bench.promoter.apply_or_publish_due_hint_if_needed(300)
         assert bench.broker.hints == [500, 200, 300]
 
     async def test_a_follower_does_not_publish_a_time_that_the_leader_finds_by_itself(
         self, bench: PromoterBench
     ) -> None:
         await bench.tick(followed(1000))
-        bench.promoter.publish_due_hint_if_needed(int(2000 * LOOK_S))
+        bench.promoter.apply_or_publish_due_hint_if_needed(int(2000 * LOOK_S))
         assert bench.broker.hints == []
 
 
@@ -192,13 +192,13 @@ class TestHints:
         bench.promoter._looked_at = bench.clock.now
         await bench.tick(Promotion(True, 0, 0, 5000))
         for seconds in (0.0, -1.0, -NEVER, -1e308):
-            bench.promoter.handle_due_hint(seconds)
+            bench.promoter.apply_due_hint_if_leading(seconds)
         assert bench.looks_at == pytest.approx(leader.HINTS_APART_S)
 
     @pytest.mark.parametrize("seconds", (float("nan"), NEVER, 1e308))
     async def test_a_message_that_is_no_time_changes_nothing(self, bench: PromoterBench, seconds: float) -> None:
         await bench.tick(Promotion(True, 0, 0, 5000))
-        bench.promoter.handle_due_hint(seconds)
+        bench.promoter.apply_due_hint_if_leading(seconds)
         assert bench.looks_at == pytest.approx(5)
 
     async def test_a_due_job_that_cannot_be_moved_causes_no_busy_loop(self, bench: PromoterBench) -> None:

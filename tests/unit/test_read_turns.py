@@ -94,7 +94,7 @@ class TestManyWorkers:
     async def test_a_worker_whose_fleet_has_shrunk_waits_at_the_server_again(self, clock: FakeClock) -> None:
         bench = TurnsBench(living=1000)
         assert bench.turns.choose_block_ms() is None
-        bench.living_workers.set_living_workers(living=3)
+        bench.living_workers.set_count(count=3)
         assert bench.turns.choose_block_ms() == BLOCK_MS
 
 
@@ -102,12 +102,12 @@ class TestBacklog:
     async def test_jobs_that_are_left_are_published(self, clock: FakeClock) -> None:
         bench = TurnsBench(living=1000)
         bench.broker.add_entry(b"d", b"job")
-        await bench.turns.publish_backlog_if_any()
+        await bench.turns.publish_backlog_if_any_and_due()
         assert len(bench.broker.asked("publish_backlog_hint")) == 1
 
     async def test_a_queue_without_jobs_is_not_published(self, clock: FakeClock) -> None:
         bench = TurnsBench(living=1000)
-        await bench.turns.publish_backlog_if_any()
+        await bench.turns.publish_backlog_if_any_and_due()
         assert bench.broker.asked("publish_backlog_hint") == []
 
     async def test_a_message_of_a_moment_ago_is_not_published_again(self, clock: FakeClock) -> None:
@@ -118,15 +118,15 @@ class TestBacklog:
         assert bench.broker.on_backlog is not None
         bench.broker.on_backlog()
         for _ in range(3):
-            await bench.turns.publish_backlog_if_any()
+            await bench.turns.publish_backlog_if_any_and_due()
         assert bench.broker.asked("publish_backlog_hint") == []
         clock.now += MESSAGES_APART_S
         for _ in range(3):
-            await bench.turns.publish_backlog_if_any()
+            await bench.turns.publish_backlog_if_any_and_due()
         assert len(bench.broker.asked("publish_backlog_hint")) == 1
 
     async def test_a_server_that_is_away_is_no_error(self, clock: FakeClock) -> None:
         bench = TurnsBench(living=1000)
         bench.broker.trouble_of["may_have_unread_entries"] = ConnectionLost("away")
-        await bench.turns.publish_backlog_if_any()
+        await bench.turns.publish_backlog_if_any_and_due()
         assert bench.broker.asked("publish_backlog_hint") == []

@@ -65,8 +65,8 @@ class FakeLanes:
         self.finished = 0
         self.unsettled = 0
         self.free_minus_waiting = free
-        self.waiting = 0
-        self.waiting_bytes = 0
+        self.waiting_count = 0
+        self.inbox_bytes = 0
         self.jobs: list[Delivery] = []
 
     def put_without_waking(self, jobs: list[Delivery]) -> None:
@@ -87,7 +87,7 @@ class FakeLanes:
     def numbers(self) -> list[int]:
         return [job.data for job in self.jobs]
 
-    def held_delivery_numbers(self) -> dict[bytes, int]:
+    def collect_held_delivery_numbers(self) -> dict[bytes, int]:
         return {job.entry_id: job.delivery_number for job in self.jobs}
 
     def count_unsettled_without_refused(self) -> int:
@@ -170,7 +170,7 @@ class ReaderBench:
         self.group_gone = 0
         self.asked_before: list[int] = []  # how many reads were asked for when each batch came
         self.shared = make_shared(holdings=self.lanes, read_count=WORTH_READING)
-        self.shared.group_gone.listen(self._see_group_gone)
+        self.shared.group_gone.add_listener(self._see_group_gone)
         self.orphan_flag = self.shared.may_have_orphans
         self.recovery = GroupRecovery("default", "a", 6000, self.shared.holdings)
         decoder = Decoder(
@@ -213,7 +213,7 @@ class ReaderBench:
         self.group_gone += 1
 
     async def report(self) -> None:
-        await self.recovery.report_held_to_rebuild_group(self.redis.broker)
+        await self.recovery.report_held_unless_group_exists(self.redis.broker)
 
     async def read(self, *answers: list[Any] | RedisTrouble) -> None:
         """Let the reader have these answers, one after another."""
@@ -287,7 +287,7 @@ class TestDecoding:
         bench = ReaderBench()
         await bench.read([entry(1), [b"2-0", fields], entry(3)])
         assert bench.lanes.numbers == [1, 3]
-        bench.intake.put_claimed_entries([ClaimedEntry(b"4-0", fields, 2)])
+        bench.intake.take_in_claimed_unless_stale_and_wake([ClaimedEntry(b"4-0", fields, 2)])
         assert bench.rejected == [(b"2-0", 1, reason), (b"4-0", 3, reason)]
 
 
@@ -300,19 +300,19 @@ class TestAttempts:
     async def test_a_job_knows_by_which_delivery_it_came(self) -> None:
         bench = ReaderBench(max_attempts=9)
         await bench.read([entry(1)])
-        bench.intake.put_claimed_entries([claimed(2, deliveries=2)])
+        bench.intake.take_in_claimed_unless_stale_and_wake([claimed(2, deliveries=2)])
         bench.redis.pages = [[claimed(3, deliveries=4)]]
-        await bench.orphans.adopt_orphans_until_full()
-        assert bench.lanes.held_delivery_numbers() == {b"1-0": 1, b"2-0": 3, b"3-0": 4}
+        await bench.orphans.adopt_orphans_until_full_unless_paused()
+        assert bench.lanes.collect_held_delivery_numbers() == {b"1-0": 1, b"2-0": 3, b"3-0": 4}
 
     def test_earlier_deliveries_count_as_runs(self) -> None:
         bench = ReaderBench(max_attempts=9)
-        bench.intake.put_claimed_entries([claimed(1, deliveries=2, attempt=3)])
+        bench.intake.take_in_claimed_unless_stale_and_wake([claimed(1, deliveries=2, attempt=3)])
         assert [(job.attempt, job.earlier_deliveries) for job in bench.lanes.jobs] == [(5, 2)]
 
     def test_a_job_without_attempts_left_is_dead_on_arrival(self) -> None:
         bench = ReaderBench(max_attempts=3)
-        bench.intake.put_claimed_entries(
+        bench.intake.take_in_claimed_unless_stale_and_wake(
             [claimed(1, deliveries=2), claimed(2, deliveries=3), claimed(3, deliveries=1, attempt=2)]
         )
         assert (bench.lanes.numbers, bench.exhausted) == ([1], [2, 3])
@@ -347,7 +347,9 @@ class TestLostReplies:
     async def test_an_entry_claimed_while_the_reader_searches_is_offered_once(self) -> None:
         bench = ReaderBench()
         bench.redis.pages = [[claimed(1, deliveries=2)]]
-        bench.redis.on_page = lambda: bench.intake.put_claimed_entries([claimed(1)]) if not bench.lanes.jobs else None
+        bench.redis.on_page = lambda: (
+            bench.intake.take_in_claimed_unless_stale_and_wake([claimed(1)]) if not bench.lanes.jobs else None
+        )
         await bench.read(ConnectionLost("cut"))
         assert bench.lanes.numbers == [1]
 
@@ -356,14 +358,14 @@ class TestLostReplies:
         bench = ReaderBench()
         bench.redis.pages = [[claimed(1, deliveries=2)]]
         await bench.read(ConnectionLost("cut"))
-        bench.intake.put_claimed_entries([claimed(1)])
+        bench.intake.take_in_claimed_unless_stale_and_wake([claimed(1)])
         assert bench.lanes.numbers == [1]
 
     async def test_an_entry_found_while_its_delivery_is_on_its_way_is_offered_once(self) -> None:
         """The reclaimer searches for orphans too, at the start and after its own losses, while the reader reads."""
         bench = ReaderBench()
         bench.redis.pages = [[claimed(1)]]
-        bench.redis.on_read = bench.orphans.adopt_orphans_until_full
+        bench.redis.on_read = bench.orphans.adopt_orphans_until_full_unless_paused
         await bench.read([entry(1), entry(2)])
         assert sorted(bench.lanes.numbers) == [1, 2]
 
@@ -371,7 +373,7 @@ class TestLostReplies:
         bench = ReaderBench()
 
         async def find_and_finish() -> None:
-            await bench.orphans.adopt_orphans_until_full()
+            await bench.orphans.adopt_orphans_until_full_unless_paused()
             assert bench.lanes.numbers == [1]
             bench.lanes.jobs.clear()
 
@@ -383,7 +385,7 @@ class TestLostReplies:
     async def test_an_entry_that_arrives_while_deleted_orphans_are_acked_is_offered_once(self) -> None:
         bench = ReaderBench()
         bench.redis.pages = [[ClaimedEntry(b"9-0", None, 1), claimed(1)]]
-        bench.redis.broker.meanwhile["ack"] = lambda *_: bench.intake.put_new_entries_and_wake([entry(1)])
+        bench.redis.broker.meanwhile["ack"] = lambda *_: bench.intake.take_in_new_unless_stale_and_wake([entry(1)])
         await bench.read(ConnectionLost("cut"))
         assert bench.lanes.numbers == [1]
 
@@ -391,24 +393,24 @@ class TestLostReplies:
 class TestComingBack:
     def test_an_entry_that_still_runs_here_is_not_run_beside_itself(self) -> None:
         bench = ReaderBench()
-        bench.intake.put_claimed_entries([claimed(1, deliveries=0)])
-        bench.intake.put_claimed_entries([claimed(1, deliveries=2)])
+        bench.intake.take_in_claimed_unless_stale_and_wake([claimed(1, deliveries=0)])
+        bench.intake.take_in_claimed_unless_stale_and_wake([claimed(1, deliveries=2)])
         assert [job.delivery_number for job in bench.lanes.jobs] == [1]
 
     async def test_an_entry_that_still_runs_here_is_no_orphan(self) -> None:
         bench = ReaderBench()
-        bench.intake.put_claimed_entries([claimed(1, deliveries=0)])
+        bench.intake.take_in_claimed_unless_stale_and_wake([claimed(1, deliveries=0)])
         bench.redis.pages = [[claimed(1, deliveries=3)]]
-        await bench.orphans.adopt_orphans_until_full()
+        await bench.orphans.adopt_orphans_until_full_unless_paused()
         assert [job.delivery_number for job in bench.lanes.jobs] == [1]
 
     async def test_an_entry_is_found_by_its_present_delivery_when_the_earlier_run_has_ended(self) -> None:
         bench = ReaderBench()
-        bench.intake.put_claimed_entries([claimed(1, deliveries=0)])
-        bench.intake.put_claimed_entries([claimed(1, deliveries=2)])
+        bench.intake.take_in_claimed_unless_stale_and_wake([claimed(1, deliveries=0)])
+        bench.intake.take_in_claimed_unless_stale_and_wake([claimed(1, deliveries=2)])
         bench.lanes.jobs.clear()
         bench.redis.pages = [[claimed(1, deliveries=3)]]
-        await bench.orphans.adopt_orphans_until_full()
+        await bench.orphans.adopt_orphans_until_full_unless_paused()
         assert [(job.delivery_number, job.attempt) for job in bench.lanes.jobs] == [(3, 2)]
 
     async def test_orphans_do_not_start_while_the_queue_is_paused(self) -> None:
@@ -416,19 +418,19 @@ class TestComingBack:
         bench.redis.pages = [[claimed(1)]]
         bench.orphan_flag.set()
         bench.shared.is_paused.set()
-        assert not await bench.orphans.adopt_orphans_until_full()
+        assert not await bench.orphans.adopt_orphans_until_full_unless_paused()
         assert (bench.lanes.numbers, bench.orphans.may_exist) == ([], True)
         bench.shared.is_paused.clear()
-        await bench.orphans.adopt_orphans_until_full()
+        await bench.orphans.adopt_orphans_until_full_unless_paused()
         assert bench.lanes.numbers == [1]
 
     async def test_orphans_are_looked_for_once_more_entries_stay_pending_than_are_known(self) -> None:
         bench = ReaderBench()
-        bench.intake.put_claimed_entries([claimed(1)])
+        bench.intake.take_in_claimed_unless_stale_and_wake([claimed(1)])
         for pending in (2, 2, 2, 1, 2, 2, 2):
-            bench.orphans.flag_if_more_are_pending_than_known(pending)
+            bench.orphans.flag_orphans_after_repeated_surplus(pending)
         assert not bench.orphans.may_exist, "replies may have been on their way"
-        bench.orphans.flag_if_more_are_pending_than_known(2)
+        bench.orphans.flag_orphans_after_repeated_surplus(2)
         assert bench.orphans.may_exist
 
 
@@ -436,7 +438,7 @@ class TestShedding:
     async def test_entries_that_wait_for_too_long_are_handed_back(self) -> None:
         bench = ReaderBench()
         await bench.read([entry(1), entry(2), entry(3)])
-        await bench.reader._release_surplus_jobs()
+        await bench.reader._try_release_surplus_jobs()
         assert (bench.lanes.numbers, bench.redis.released) == ([1], [b"2-0", b"3-0"])
 
     async def test_an_entry_that_is_being_handed_back_is_no_orphan(self) -> None:
@@ -444,8 +446,10 @@ class TestShedding:
         bench = ReaderBench()
         await bench.read([entry(1), entry(2), entry(3)])
         bench.redis.pages = [[claimed(1), claimed(2), claimed(3)]]
-        bench.redis.broker.meanwhile["release_some_entries"] = lambda *_: bench.orphans.adopt_orphans_until_full()
-        await bench.reader._release_surplus_jobs()
+        bench.redis.broker.meanwhile["release_some_entries"] = lambda *_: (
+            bench.orphans.adopt_orphans_until_full_unless_paused()
+        )
+        await bench.reader._try_release_surplus_jobs()
         assert (bench.lanes.numbers, bench.redis.released) == ([1], [b"2-0", b"3-0"])
 
     @staticmethod
@@ -453,7 +457,7 @@ class TestShedding:
         """A release of entries 2 and 3 is given up, and may still reach Redis."""
         await bench.read([entry(1), entry(2), entry(3)])
         bench.redis.broker.trouble_of["release_some_entries"] = ConnectionLost("")
-        await bench.reader._release_surplus_jobs()
+        await bench.reader._try_release_surplus_jobs()
         del bench.redis.broker.trouble_of["release_some_entries"]
         bench.redis.pages = [[claimed(2), claimed(3)]]
 
@@ -461,7 +465,7 @@ class TestShedding:
         """Redis may get the release later, and would give a job that runs here to another worker."""
         bench = ReaderBench()
         await self.lose_a_release(bench)
-        await bench.orphans.adopt_orphans_until_full()
+        await bench.orphans.adopt_orphans_until_full_unless_paused()
         await bench.orphans.try_release_orphans()
         assert (bench.lanes.numbers, bench.redis.released) == ([1], [b"2-0", b"3-0"])
 
@@ -469,7 +473,7 @@ class TestShedding:
         bench = ReaderBench()
         await self.lose_a_release(bench)
         bench.redis.broker.now = bench.redis.broker.asked("release_some_entries")[0][3] + 1
-        await bench.orphans.adopt_orphans_until_full()
+        await bench.orphans.adopt_orphans_until_full_unless_paused()
         assert bench.lanes.numbers == [1, 2, 3]
 
     async def test_orphans_are_looked_for_again_once_redis_would_refuse_a_release(
@@ -478,7 +482,7 @@ class TestShedding:
         monkeypatch.setattr("pychasqui._worker.release.RELEASE_WITHIN_MS", 30)
         bench = ReaderBench()
         await self.lose_a_release(bench)
-        await bench.orphans.adopt_orphans_until_full()
+        await bench.orphans.adopt_orphans_until_full_unless_paused()
         assert not bench.orphans.may_exist
         await eventually(lambda: bench.orphan_flag.is_set)
 
@@ -486,7 +490,7 @@ class TestShedding:
         bench = ReaderBench()
         await self.lose_a_release(bench)
         bench.redis.broker.now -= 3_600_000
-        await bench.orphans.adopt_orphans_until_full()
+        await bench.orphans.adopt_orphans_until_full_unless_paused()
         assert bench.lanes.numbers == [1, 2, 3]
 
     @pytest.mark.parametrize("answer", ("too late", "refused"))
@@ -497,10 +501,10 @@ class TestShedding:
             bench.redis.broker.answer_with["release_some_entries"] = lambda *_: ReleasedEntries(0, 0)
         else:
             bench.redis.broker.trouble_of["release_some_entries"] = ReplyError("NOPERM")
-        await bench.reader._release_surplus_jobs()
+        await bench.reader._try_release_surplus_jobs()
         bench.redis.pages = [[claimed(2), claimed(3)]]
         assert bench.orphans.may_exist
-        await bench.orphans.adopt_orphans_until_full()
+        await bench.orphans.adopt_orphans_until_full_unless_paused()
         assert bench.lanes.numbers == [1, 2, 3]
 
 
@@ -546,9 +550,9 @@ class TestReadingAhead:
     )
     async def test_the_reader_does_not_read_ahead_before_more_urgent_work(self, bench: ReaderBench, why: str) -> None:
         reader = bench.reader
-        assert reader._count_to_read_behind(WORTH_READING) == 0  # what jobs weigh here is not known yet
+        assert reader._count_to_read_next(WORTH_READING) == 0  # what jobs weigh here is not known yet
         bench.prefetch.record_entry_sizes(1, 100)
-        assert reader._count_to_read_behind(WORTH_READING) == WORTH_READING
+        assert reader._count_to_read_next(WORTH_READING) == WORTH_READING
         reader._is_stopping = why == "stopping"
         if why == "paused":
             bench.shared.is_paused.set()
@@ -565,10 +569,10 @@ class TestReadingAhead:
             bench.lanes.free_minus_waiting = -MAX_AHEAD
         if why == "weight":
             bench.prefetch.record_entry_sizes(1, 200_000)
-        assert reader._count_to_read_behind(WORTH_READING) == 0
+        assert reader._count_to_read_next(WORTH_READING) == 0
 
     async def test_the_loop_turns_while_a_large_batch_is_taken_in(self, bench: ReaderBench) -> None:
-        taking = asyncio.create_task(bench.reader._put_entries_in_slices(self.batch(0, 2 * INTAKE_SLICE + 1)))
+        taking = asyncio.create_task(bench.reader._take_in_entries_in_slices(self.batch(0, 2 * INTAKE_SLICE + 1)))
         taken = []
         while not taking.done():
             await asyncio.sleep(0)
@@ -634,10 +638,10 @@ class TestReport:
         bench = ReaderBench()
         with bench.intake.expecting_entries():
             await bench.report()
-            bench.intake.put_claimed_entries([claimed(1)])
+            bench.intake.take_in_claimed_unless_stale_and_wake([claimed(1)])
         assert bench.lanes.numbers == []
         with bench.intake.expecting_entries():
-            bench.intake.put_claimed_entries([claimed(1)])
+            bench.intake.take_in_claimed_unless_stale_and_wake([claimed(1)])
         assert bench.lanes.numbers == [1]
 
     async def test_a_page_of_orphans_from_before_the_report_is_not_started(self) -> None:
@@ -651,7 +655,7 @@ class TestReport:
             return bench.redis.pages.pop(0) if bench.redis.pages else []
 
         bench.redis.broker.answer_with["list_pending"] = page
-        await bench.orphans.adopt_orphans_until_full()
+        await bench.orphans.adopt_orphans_until_full_unless_paused()
         assert bench.lanes.numbers == [1]
         assert bench.orphan_flag.is_set
 
@@ -668,11 +672,11 @@ class TestReport:
         reporting = asyncio.create_task(bench.report())
         await asked.wait()
         with bench.intake.expecting_entries():
-            bench.intake.put_claimed_entries([claimed(1)])
+            bench.intake.take_in_claimed_unless_stale_and_wake([claimed(1)])
             assert bench.lanes.numbers == []
             arrived.set()
             await reporting
-            bench.intake.put_claimed_entries([claimed(1)])
+            bench.intake.take_in_claimed_unless_stale_and_wake([claimed(1)])
         assert bench.lanes.numbers == []
 
     async def test_a_report_that_fails_is_over(self) -> None:
@@ -708,7 +712,7 @@ class TestReport:
         bench.redis.broker.meanwhile["report_held_to_rebuild_group"] = lambda *arguments: note(dict(arguments[-1]))
         speaking = threading.Thread(target=speak)
         speaking.start()
-        bench.intake.put_claimed_entries([claimed(1, deliveries=2), claimed(2)])
+        bench.intake.take_in_claimed_unless_stale_and_wake([claimed(1, deliveries=2), claimed(2)])
         speaking.join(PATIENCE_S)
         assert said == [{b"1-0": 3, b"2-0": 2}]
 
@@ -735,7 +739,7 @@ class TestRebuiltGroup:
             ([b"99999999999999-0"], [b"99999999999999-0", b"100000000000000-0"]),
         ),
     )
-    async def test_an_entry_that_is_held_is_not_offered_again_whatever_the_length_of_its_id(
+    async def test_an_entry_that_is_held_is_not_offered_again_for_any_length_of_its_id(
         self, before: list[bytes], after: list[bytes]
     ) -> None:
         bench = ReaderBench()
@@ -749,7 +753,7 @@ class TestRebuiltGroup:
         bench = ReaderBench()
         await bench.read([entry(1)], ReplyError("NOGROUP No such key"), [entry(2)])
         bench.lanes.jobs = [job for job in bench.lanes.jobs if job.data != 1]
-        bench.intake.put_claimed_entries([claimed(1)])
+        bench.intake.take_in_claimed_unless_stale_and_wake([claimed(1)])
         assert sorted(bench.lanes.numbers) == [1, 2]
 
 
@@ -757,11 +761,11 @@ class TestPause:
     async def test_no_entry_is_read_while_the_queue_is_paused(self) -> None:
         bench = ReaderBench()
         bench.redis.answers = [[entry(1)]]
-        bench.reader.set_paused(True)
+        bench.reader.pause_or_resume_reading(True)
         bench.reader.start()
         await asyncio.sleep(0.01)
         assert bench.lanes.numbers == []
-        bench.reader.set_paused(False)
+        bench.reader.pause_or_resume_reading(False)
         async with asyncio.timeout(PATIENCE_S):
             await bench.redis.is_idle.wait()
         assert bench.lanes.numbers == [1]
@@ -777,7 +781,7 @@ class TestPause:
 
     async def test_a_read_that_waits_ends_when_the_queue_is_paused(self) -> None:
         bench = await self.wait_in_a_read()
-        bench.reader.set_paused(True)
+        bench.reader.pause_or_resume_reading(True)
         await asyncio.sleep(0)
         assert bench.redis.unblocked == [7]
         await bench.reader.end(timeout_s=0)
@@ -786,7 +790,7 @@ class TestPause:
         caplog.set_level(logging.INFO, "chasqui.worker")
         bench = await self.wait_in_a_read()
         for is_paused in (False, True, True, False, False):
-            bench.reader.set_paused(is_paused)
+            bench.reader.pause_or_resume_reading(is_paused)
             await asyncio.sleep(0)
         assert bench.redis.unblocked == [7]
         assert [record.getMessage() for record in caplog.records] == [
@@ -798,7 +802,7 @@ class TestPause:
     async def test_a_server_that_cannot_end_the_read_harms_nothing(self) -> None:
         bench = await self.wait_in_a_read()
         bench.redis.broker.trouble_of["try_to_unblock_read"] = ConnectionLost("away")
-        bench.reader.set_paused(True)
+        bench.reader.pause_or_resume_reading(True)
         await asyncio.sleep(0)
         await bench.reader.end(timeout_s=0)
         assert bench.reader._unblocking is not None
@@ -807,7 +811,7 @@ class TestPause:
     async def test_unstarted_entries_are_handed_back(self) -> None:
         bench = ReaderBench()
         await bench.read([entry(1), entry(2)])
-        bench.reader.set_paused(True)
+        bench.reader.pause_or_resume_reading(True)
         bench.reader.start()
         async with asyncio.timeout(PATIENCE_S):
             while not bench.redis.released:
@@ -817,7 +821,7 @@ class TestPause:
 
     async def test_a_paused_reader_stops(self) -> None:
         bench = ReaderBench()
-        bench.reader.set_paused(True)
+        bench.reader.pause_or_resume_reading(True)
         bench.reader.start()
         await asyncio.sleep(0.01)
         async with asyncio.timeout(PATIENCE_S):
@@ -850,18 +854,18 @@ class TestRoom:
     @pytest.mark.parametrize("why", ("paused", "closing", "no lease"))
     def test_claims_have_no_room_while_no_job_may_start(self, why: str) -> None:
         bench = ReaderBench()
-        assert bench.prefetch.room_for_claims() == 10
+        assert bench.prefetch.count_room_for_claims() == 10
         if why == "paused":
             bench.shared.is_paused.set()
         elif why == "closing":
             bench.shared.is_closing.set()
         else:
             bench.shared.lease.renew(0.0)
-        assert bench.prefetch.room_for_claims() == 0
+        assert bench.prefetch.count_room_for_claims() == 0
 
     def test_deleted_entries_are_skipped(self) -> None:
         bench = ReaderBench()
-        bench.intake.put_claimed_entries([ClaimedEntry(b"1-0", None, 1), claimed(2)])
+        bench.intake.take_in_claimed_unless_stale_and_wake([ClaimedEntry(b"1-0", None, 1), claimed(2)])
         assert bench.lanes.numbers == [2]
 
 
@@ -876,9 +880,9 @@ class TestHeldEntries:
     async def test_a_claimed_or_adopted_entry_does_not_run_beside_itself(self) -> None:
         bench = ReaderBench()
         with bench.intake.expecting_entries():
-            bench.intake.put_claimed_entries([claimed(5)])
+            bench.intake.take_in_claimed_unless_stale_and_wake([claimed(5)])
         bench.redis.pages = [[claimed(7)]]
-        await bench.orphans.adopt_orphans_until_full()
+        await bench.orphans.adopt_orphans_until_full_unless_paused()
         await bench.read([entry(5), entry(6), entry(7)])
         assert bench.lanes.numbers == [5, 7, 6]
 
@@ -893,17 +897,17 @@ class TestHeldEntries:
         bench = ReaderBench()
         await bench.read([entry(9)], [entry(10)])
         asked: list[int] = []
-        held = bench.lanes.held_delivery_numbers
-        bench.lanes.held_delivery_numbers = lambda: asked.append(1) or held()  # type: ignore[func-returns-value, method-assign]
-        bench.intake.put_new_entries_and_wake([entry(11)])
+        held = bench.lanes.collect_held_delivery_numbers
+        bench.lanes.collect_held_delivery_numbers = lambda: asked.append(1) or held()  # type: ignore[func-returns-value, method-assign]
+        bench.intake.take_in_new_unless_stale_and_wake([entry(11)])
         assert asked == []  # no held entry can be among entries that arrive in order
-        bench.intake.put_new_entries_and_wake([entry(10)])
+        bench.intake.take_in_new_unless_stale_and_wake([entry(10)])
         assert (asked, bench.lanes.numbers) == ([1], [9, 10, 11])
 
     async def test_an_id_that_no_server_makes_does_no_harm(self) -> None:
         bench = ReaderBench()
-        bench.intake.put_new_entries_and_wake([[b"odd", entry(1)[1]]])
-        bench.intake.put_new_entries_and_wake([[b"odd", entry(1)[1]]])
+        bench.intake.take_in_new_unless_stale_and_wake([[b"odd", entry(1)[1]]])
+        bench.intake.take_in_new_unless_stale_and_wake([[b"odd", entry(1)[1]]])
         assert bench.lanes.numbers == [1]
 
 
@@ -911,11 +915,11 @@ class TestBytes:
     async def test_waiting_entries_leave_less_room(self) -> None:
         bench = ReaderBench()
         bench.prefetch._entry_size.record_entries(1, 2**20)
-        bench.lanes.waiting, bench.lanes.waiting_bytes = 10, 10 * 2**20
+        bench.lanes.waiting_count, bench.lanes.inbox_bytes = 10, 10 * 2**20
         assert bench.prefetch.bytes_left == 6 * 2**20
-        assert bench.prefetch.byte_bounds() == ByteBounds(2**20, 2**20)
-        bench.lanes.waiting, bench.lanes.waiting_bytes = 16, 16 * 2**20
-        assert (bench.prefetch.room_for_claims(), bench.prefetch.byte_bounds().max_bytes) == (0, 1)
+        assert bench.prefetch.choose_byte_bounds() == ByteBounds(2**20, 2**20)
+        bench.lanes.waiting_count, bench.lanes.inbox_bytes = 16, 16 * 2**20
+        assert (bench.prefetch.count_room_for_claims(), bench.prefetch.choose_byte_bounds().max_bytes) == (0, 1)
 
     async def test_unsettled_entries_leave_less_room(self) -> None:
         bench = ReaderBench()
@@ -926,7 +930,7 @@ class TestBytes:
     async def test_small_jobs_are_not_added_up(self) -> None:
         bench = ReaderBench()
         bench.prefetch._entry_size.record_entries(10, 1000)
-        bench.lanes.waiting, bench.lanes.waiting_bytes = 50, 2**40
+        bench.lanes.waiting_count, bench.lanes.inbox_bytes = 50, 2**40
         assert bench.prefetch.bytes_left == 16 * 2**20 - 5000
 
     async def test_large_entries_are_read_by_a_script_as_long_as_there_are_any(self) -> None:
@@ -959,33 +963,33 @@ class TestBytes:
     async def test_orphans_are_adopted_as_there_is_room_for_them(self) -> None:
         bench = ReaderBench()
         bench.redis.pages = [[claimed(1)], [claimed(2)], [claimed(3)]]
-        bench.prefetch._entry_size.bytes, bench.lanes.waiting = 2.0**28, 1
+        bench.prefetch._entry_size.bytes, bench.lanes.waiting_count = 2.0**28, 1
 
         def fill_up() -> None:
-            bench.lanes.waiting_bytes = 2**30
+            bench.lanes.inbox_bytes = 2**30
 
         bench.redis.on_page = fill_up
-        assert await bench.orphans.adopt_orphans_until_full()
+        assert await bench.orphans.adopt_orphans_until_full_unless_paused()
         assert (bench.lanes.numbers, bench.orphans.may_exist) == ([1], True)
-        bench.redis.on_page, bench.lanes.waiting_bytes = None, 0
-        assert await bench.orphans.adopt_orphans_until_full()
+        bench.redis.on_page, bench.lanes.inbox_bytes = None, 0
+        assert await bench.orphans.adopt_orphans_until_full_unless_paused()
         assert (bench.lanes.numbers, bench.orphans.may_exist) == ([1, 2, 3], False)
-        assert not await bench.orphans.adopt_orphans_until_full()
+        assert not await bench.orphans.adopt_orphans_until_full_unless_paused()
 
     async def test_a_search_that_waits_for_room_begins_again_if_there_may_be_orphans_behind_it(self) -> None:
         """A reply that is lost meanwhile may have brought entries that it has passed already, or will not come to."""
         bench = ReaderBench()
         bench.redis.pages = [[claimed(2)]]
-        bench.prefetch._entry_size.bytes, bench.lanes.waiting = 2.0**28, 1
+        bench.prefetch._entry_size.bytes, bench.lanes.waiting_count = 2.0**28, 1
 
         def fill_up() -> None:
-            bench.lanes.waiting_bytes = 2**30
+            bench.lanes.inbox_bytes = 2**30
 
         bench.redis.on_page = fill_up
-        await bench.orphans.adopt_orphans_until_full()
+        await bench.orphans.adopt_orphans_until_full_unless_paused()
         bench.orphan_flag.set()
-        bench.redis.on_page, bench.lanes.waiting_bytes = None, 0
-        await bench.orphans.adopt_orphans_until_full()
+        bench.redis.on_page, bench.lanes.inbox_bytes = None, 0
+        await bench.orphans.adopt_orphans_until_full_unless_paused()
         starts = [after for _, _, after, *_ in bench.redis.broker.asked("list_pending")]
         assert starts == [b"", b""]
 
@@ -1005,7 +1009,7 @@ class TestBytes:
     async def test_an_orphan_that_is_too_large_is_rejected_by_its_size(self) -> None:
         bench = ReaderBench()
         bench.redis.pages = [[ClaimedEntry(b"1-0", None, 3, size=2**27), claimed(2)]]
-        await bench.orphans.adopt_orphans_until_full()
+        await bench.orphans.adopt_orphans_until_full_unless_paused()
         assert (bench.lanes.numbers, bench.rejected) == ([2], [(b"1-0", 3, "oversize_payload")])
 
 
@@ -1028,7 +1032,7 @@ class TestDecodingLater:
 
     async def test_a_large_job_waits_as_it_came_and_is_whole_afterwards(self) -> None:
         decoder, data = self.decoder([]), ["x" * 50_000, {"k": 1}]
-        (late,) = decoder.decode_or_settle_entries([self.large(encode_data(data), attempt=1)], 1)
+        (late,) = decoder.decode_put_off_or_settle_entries([self.large(encode_data(data), attempt=1)], 1)
         assert (late.is_decoded, late.entry_id, late.delivery_number, len(late.payload) > 50_000) == (
             False,
             b"1-0",
@@ -1046,14 +1050,14 @@ class TestDecodingLater:
     async def test_a_late_job_that_cannot_run_is_settled_then(self, payload: bytes, attempt: int, reason: str) -> None:
         rejected: list[str] = []
         decoder = self.decoder(rejected)
-        (late,) = decoder.decode_or_settle_entries([self.large(payload, attempt)], 0)
+        (late,) = decoder.decode_put_off_or_settle_entries([self.large(payload, attempt)], 0)
         assert rejected == []
         assert not await decoder.decode_or_settle_put_off_job(late)
         assert rejected == [reason]
 
     async def test_an_entry_larger_than_any_job_is_rejected_at_once(self) -> None:
         rejected: list[str] = []
-        assert self.decoder(rejected).decode_or_settle_entries([self.large(b"x" * 2**20)], 0) == []
+        assert self.decoder(rejected).decode_put_off_or_settle_entries([self.large(b"x" * 2**20)], 0) == []
         assert rejected == ["oversize_payload"]
 
     async def test_a_batch_that_takes_long_is_decoded_in_part(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -1062,9 +1066,9 @@ class TestDecodingLater:
         rejected: list[str] = []
         decoder = self.decoder(rejected)
         medium = [self.large(encode_data("x" * 1000)) for _ in range(30)]
-        assert 5 <= sum(job.is_decoded for job in decoder.decode_or_settle_entries(medium, 0)) <= 15
+        assert 5 <= sum(job.is_decoded for job in decoder.decode_put_off_or_settle_entries(medium, 0)) <= 15
         small = [self.large(encode_data("x")) for _ in range(3000)]
-        jobs = decoder.decode_or_settle_entries([*small, [b"2-0", None], [b"3-0", [b"odd"]]], 0)
+        jobs = decoder.decode_put_off_or_settle_entries([*small, [b"2-0", None], [b"3-0", [b"odd"]]], 0)
         assert len(jobs) == 3002
         assert 500 <= sum(job.is_decoded for job in jobs) <= 1500
         assert [await decoder.decode_or_settle_put_off_job(job) for job in jobs[-3:]] == [True, False, False]
@@ -1072,7 +1076,7 @@ class TestDecodingLater:
 
     async def test_the_loop_turns_while_a_hostile_job_is_looked_through(self) -> None:
         decoder = self.decoder([])
-        (late,) = decoder.decode_or_settle_entries(
+        (late,) = decoder.decode_put_off_or_settle_entries(
             [self.large(b"\xdd\x00\x03\x00\x00" + b"\x91\x01\xa1x\xcc\xff" * 65536)], 0
         )
         finishing = asyncio.ensure_future(decoder.decode_or_settle_put_off_job(late))
@@ -1086,7 +1090,7 @@ class TestDecodingLater:
 class TestManyWorkers:
     async def test_an_idle_worker_looks_pauses_and_is_woken_by_a_message(self) -> None:
         bench = ReaderBench()
-        bench.shared.living_workers.set_living_workers(living=1000)
+        bench.shared.living_workers.set_count(count=1000)
         bench.redis.answers = [[], [entry(1)]]
         bench.reader.start()
         await eventually(lambda: bench.redis.broker.on_backlog is not None, every=0.001)
@@ -1103,7 +1107,7 @@ class TestManyWorkers:
         self, living: int, published: int
     ) -> None:
         bench = ReaderBench()
-        bench.shared.living_workers.set_living_workers(living=living)
+        bench.shared.living_workers.set_count(count=living)
         bench.redis.broker.answer_with["may_have_unread_entries"] = lambda *_: True
         bench.lanes.free_minus_waiting = 1
         bench.redis.answers = [[entry(1)], [entry(2)], [entry(3)]]

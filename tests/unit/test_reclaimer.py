@@ -110,16 +110,16 @@ class FakeIntake:
         self.left = room
         self.entries: list[ClaimedEntry] = []
 
-    def room_for_claims(self) -> int:
+    def count_room_for_claims(self) -> int:
         return self.left
 
     def expecting_entries(self) -> AbstractContextManager[None]:
         return nullcontext()
 
-    def byte_bounds(self) -> ByteBounds:
+    def choose_byte_bounds(self) -> ByteBounds:
         return BOUNDS
 
-    def put_claimed_entries(self, entries: list[ClaimedEntry]) -> None:
+    def take_in_claimed_unless_stale_and_wake(self, entries: list[ClaimedEntry]) -> None:
         self.entries += entries
         self.left -= len(entries)
 
@@ -132,7 +132,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> FakeClock:
 class FakeOrphans:
     may_exist = False
 
-    def flag_if_more_are_pending_than_known(self, pending: int) -> None:
+    def flag_orphans_after_repeated_surplus(self, pending: int) -> None:
         """There are none."""
 
 
@@ -175,11 +175,11 @@ class TestScan:
         mine = reclaimer(bench, last_trouble=1000.0)
         for now in range(1000, 1007):
             clock.now = now
-            await mine._scan_consumers_and_claim_entries()
+            await mine._scan_consumers_if_due_and_claim_entries()
         assert {dead for dead, _, _ in bench.relieved} == {b"left"}
         for now in range(1007, 1012):
             clock.now = now
-            await mine._scan_consumers_and_claim_entries()
+            await mine._scan_consumers_if_due_and_claim_entries()
         assert {dead for dead, _, _ in bench.relieved} == {b"left", b"b"}
 
     async def test_a_lost_connection_has_the_longest_pause_from_the_end_of_an_outage_on(self, clock: FakeClock) -> None:
@@ -188,7 +188,7 @@ class TestScan:
         mine = reclaimer(bench, last_trouble=1000.0, lease_s=0.3)
         for now, relieved in ((1000.1, 0), (1001.29, 0), (1001.31, 0), (1002.3, 0), (1002.32, 1)):
             clock.now = now
-            await mine._scan_consumers_and_claim_entries()
+            await mine._scan_consumers_if_due_and_claim_entries()
             assert len(bench.relieved) == relieved
 
     async def test_a_worker_whose_lease_is_over_is_taken_over_after_a_renewal_and_a_half(
@@ -198,7 +198,7 @@ class TestScan:
         mine = reclaimer(bench)
         for now, relieved in ((1000, 0), (1001, 0), (1002.9, 0), (1003, 1)):
             clock.now = now
-            await mine._scan_consumers_and_claim_entries()
+            await mine._scan_consumers_if_due_and_claim_entries()
             assert len(bench.relieved) == relieved
         assert bench.relieved == [(b"b", OVER, 10)]
 
@@ -210,7 +210,7 @@ class TestScan:
         for passed_s, relieved in ((0.4, 0), (0.9, 0), (0.998, 0), (0.999, 1)):
             clock.now = 1000 + passed_s
             bench.broker.now = NOW_MS + int(1000 * passed_s)
-            await mine._scan_consumers_and_claim_entries()
+            await mine._scan_consumers_if_due_and_claim_entries()
             assert len(bench.relieved) == relieved
 
     async def test_a_jump_of_the_servers_clock_leaves_time_for_a_renewal(self, clock: FakeClock) -> None:
@@ -219,7 +219,7 @@ class TestScan:
         mine._trusted_since = 0.0
         for now, relieved in ((1000, 0), (1000.4, 0), (1000.5, 1)):
             clock.now = now
-            await mine._scan_consumers_and_claim_entries()
+            await mine._scan_consumers_if_due_and_claim_entries()
             assert len(bench.relieved) == relieved
 
     async def test_the_next_look_comes_when_a_worker_can_be_judged(self, clock: FakeClock) -> None:
@@ -237,15 +237,15 @@ class TestScan:
     async def test_a_worker_that_renews_in_between_is_left_alone(self, clock: FakeClock) -> None:
         bench = ReclaimerBench({b"b": 3}, {b"b": OVER})
         mine = reclaimer(bench)
-        await mine._scan_consumers_and_claim_entries()
+        await mine._scan_consumers_if_due_and_claim_entries()
         bench.broker.lease_ends["default"][b"b"] = OVER + 0.5
         clock.now += 3
-        await mine._scan_consumers_and_claim_entries()
+        await mine._scan_consumers_if_due_and_claim_entries()
         assert bench.relieved == []
 
     async def test_a_worker_that_has_left_is_taken_over_at_once(self, clock: FakeClock) -> None:
         bench = ReclaimerBench({b"b": 3}, {b"b": 0})
-        await reclaimer(bench)._scan_consumers_and_claim_entries()
+        await reclaimer(bench)._scan_consumers_if_due_and_claim_entries()
         assert bench.relieved == [(b"b", 0, 10)]
 
     async def test_no_more_is_taken_than_there_is_room_for(self, clock: FakeClock) -> None:
@@ -253,7 +253,7 @@ class TestScan:
         bench.taken = [[ClaimedEntry(b"%d-0" % number, [], 1) for number in range(6)], [ClaimedEntry(b"6-0", [], 1)]]
         intake = FakeIntake(room=6)
         mine = reclaimer(bench, intake)
-        await mine._scan_consumers_and_claim_entries()
+        await mine._scan_consumers_if_due_and_claim_entries()
         assert [count for _, _, count in bench.relieved] == [6]
         assert mine.may_have_claimable_entries
         assert [entry.id for entry in await mine.claim_entries_of_one_consumer(4, BOUNDS)] == [b"6-0"]
@@ -265,27 +265,27 @@ class TestScan:
         bench = ReclaimerBench({b"b": 1, b"c": 1}, {b"me": OVER, b"b": OVER, b"c": 0})
         mine = reclaimer(bench)
         for _ in range(5):
-            await mine._scan_consumers_and_claim_entries()
+            await mine._scan_consumers_if_due_and_claim_entries()
             clock.now += 2
         assert {dead for dead, _, _ in bench.relieved} == {b"c"}
 
     async def test_no_entry_is_asked_for_without_room(self, clock: FakeClock) -> None:
         bench = ReclaimerBench({b"b": 9, b"official": 1}, {b"b": 0})
-        await reclaimer(bench, FakeIntake(room=0))._scan_consumers_and_claim_entries()
+        await reclaimer(bench, FakeIntake(room=0))._scan_consumers_if_due_and_claim_entries()
         assert (bench.relieved, bench.claims) == ([], [])
 
     async def test_consumers_without_a_lease_alone_are_asked_for_idle_entries(self, clock: FakeClock) -> None:
         with_lease = ReclaimerBench({b"b": 1}, {b"b": GOOD})
-        await reclaimer(with_lease)._scan_consumers_and_claim_entries()
+        await reclaimer(with_lease)._scan_consumers_if_due_and_claim_entries()
         without = ReclaimerBench({b"b": 1, b"official": 1}, {b"b": GOOD})
-        await reclaimer(without)._scan_consumers_and_claim_entries()
+        await reclaimer(without)._scan_consumers_if_due_and_claim_entries()
         assert (with_lease.claims, without.claims) == ([], [10])
 
     async def test_names_that_hold_nothing_are_swept_now_and_then(self, clock: FakeClock) -> None:
         bench = ReclaimerBench({}, {b"ghost": OVER})
         mine = reclaimer(bench)
         for _ in range(12):
-            await mine._scan_consumers_and_claim_entries()
+            await mine._scan_consumers_if_due_and_claim_entries()
             clock.now += 2
         assert bench.relieved
         assert {dead for dead, _, _ in bench.relieved} == {b"ghost"}
@@ -294,7 +294,7 @@ class TestScan:
         bench = ReclaimerBench({b"me": 3, b"b": 1}, {b"me": OVER, b"b": GOOD})
         mine = reclaimer(bench)
         for _ in range(12):
-            await mine._scan_consumers_and_claim_entries()
+            await mine._scan_consumers_if_due_and_claim_entries()
             clock.now += 2
         assert bench.relieved == []
 
@@ -305,7 +305,7 @@ class TestScan:
         bench = ReclaimerBench({consumer: 1}, {consumer: 0})
         bench.taken = [[ClaimedEntry(b"1-0", [], 1)]]
         caplog.set_level(logging.DEBUG)
-        await reclaimer(bench)._scan_consumers_and_claim_entries()
+        await reclaimer(bench)._scan_consumers_if_due_and_claim_entries()
         (record,) = caplog.records
         assert record.levelno == level
         assert ("handed back" in record.getMessage()) == (consumer == RELEASED.encode())
@@ -316,7 +316,7 @@ class TestScan:
         bench = ReclaimerBench({b"b\r\n\x1b[31mERROR": 1}, {b"b\r\n\x1b[31mERROR": 0})
         bench.taken = [[ClaimedEntry(b"1-0", [], 1)]]
         caplog.set_level(logging.DEBUG)
-        await reclaimer(bench)._scan_consumers_and_claim_entries()
+        await reclaimer(bench)._scan_consumers_if_due_and_claim_entries()
         (line,) = caplog.messages
         assert line.isprintable()
 
@@ -350,7 +350,7 @@ class TestManyWorkers:
     async def scan_for(self, mine: Reclaimer, clock: FakeClock, seconds: float) -> None:
         for _ in range(round(seconds / 0.5)):
             clock.now += 0.5
-            await mine._scan_consumers_and_claim_entries()
+            await mine._scan_consumers_if_due_and_claim_entries()
 
     async def test_many_workers_share_the_looks_at_everything(self, clock: FakeClock) -> None:
         bench = ReclaimerBench({b"b": 3}, {b"b": GOOD})
@@ -365,7 +365,7 @@ class TestManyWorkers:
         mine._full_scan_at = clock.now + 60
         mine._trusted_since = 0.0
         bench.ended_leases.send()
-        await mine._scan_consumers_and_claim_entries()
+        await mine._scan_consumers_if_due_and_claim_entries()
         assert bench.relieved == []
         await self.scan_for(mine, clock, 2.5)
         assert (bench.relieved, len(bench.broker.asked("read_ended_leases"))) == ([], 1)
@@ -378,7 +378,7 @@ class TestManyWorkers:
         mine = reclaimer(bench, living_workers=LivingWorkers(1000))
         mine._full_scan_at = clock.now + 60
         bench.ended_leases.send()
-        await mine._scan_consumers_and_claim_entries()
+        await mine._scan_consumers_if_due_and_claim_entries()
         assert bench.relieved == [(b"b", 0, 10)]
 
     async def test_a_name_that_holds_nothing_that_can_be_taken_is_asked_once_a_look_at_everything(
@@ -391,10 +391,10 @@ class TestManyWorkers:
         mine._full_scan_at = clock.now + 60
         for _ in range(10):
             bench.ended_leases.send()
-            await mine._scan_consumers_and_claim_entries()
+            await mine._scan_consumers_if_due_and_claim_entries()
         assert len(bench.relieved) == 1
         clock.now += 60
-        await mine._scan_consumers_and_claim_entries()
+        await mine._scan_consumers_if_due_and_claim_entries()
         assert len(bench.relieved) == 2
 
     async def test_a_worker_among_many_wakes_up_rarely_and_at_once_when_leases_are_over(self) -> None:
@@ -402,13 +402,13 @@ class TestManyWorkers:
         bench, slept = ReclaimerBench({b"b": 3}, {b"b": 0}), list[float]()
         mine = reclaimer(bench, living_workers=LivingWorkers(1000))
         mine._full_scan_at = float("inf")
-        sleep = mine._sleep
+        sleep = mine._sleep_until_woken
 
         async def note_sleep(seconds: float | None = None) -> None:
             slept.append(seconds or 0.0)
             await sleep(seconds)
 
-        mine._sleep = note_sleep  # type: ignore[method-assign]
+        mine._sleep_until_woken = note_sleep  # type: ignore[method-assign]
         mine.start()
         try:
             await eventually(lambda: slept)

@@ -18,9 +18,9 @@ from pychasqui import InvalidArgument, InvalidType, MissedFiresPolicy, RepeatPat
 from pychasqui._core.fire_times import LAST_MS
 from pychasqui._core.repeat_pattern import (
     RepeatSpec,
+    check_and_make_missed_fires_policy,
+    check_and_make_repeat_pattern,
     make_default_repeatable_key,
-    to_missed_fires_policy,
-    to_repeat_pattern,
 )
 from tests.support.cases import in_one_test
 
@@ -106,10 +106,10 @@ def test_subclasses_of_int_and_str_become_int_and_str() -> None:
         (lambda: spec(key=5), InvalidType, "key must be a str"),
         (lambda: next_fire(every(5), -1), InvalidArgument, "after_ms is -1"),
         (lambda: next_fires(every(5), -1, 0), InvalidArgument, "n is -1"),
-        (lambda: to_repeat_pattern("@daily"), InvalidType, "repeat must be"),
-        (lambda: to_repeat_pattern({"kind": "every", "ms": 5}), InvalidArgument, "repeat has no 'ms'"),
-        (lambda: to_repeat_pattern({"interval_ms": 5}), InvalidArgument, "repeat['kind'] is required"),
-        (lambda: to_missed_fires_policy("skip"), InvalidType, "missed_fires must be"),
+        (lambda: check_and_make_repeat_pattern("@daily"), InvalidType, "repeat must be"),
+        (lambda: check_and_make_repeat_pattern({"kind": "every", "ms": 5}), InvalidArgument, "repeat has no 'ms'"),
+        (lambda: check_and_make_repeat_pattern({"interval_ms": 5}), InvalidArgument, "repeat['kind'] is required"),
+        (lambda: check_and_make_missed_fires_policy("skip"), InvalidType, "missed_fires must be"),
     ),
 )
 def test_a_wrong_argument_is_named_at_once(build: Any, error: type[Exception], words: str) -> None:
@@ -119,11 +119,11 @@ def test_a_wrong_argument_is_named_at_once(build: Any, error: type[Exception], w
 
 
 def test_mappings_stand_for_patterns_and_policies() -> None:
-    assert to_repeat_pattern({"kind": "cron", "expression": "@daily", "tz": "Z"}) == cron("@daily", "Z")
-    assert to_repeat_pattern(every(5)) == every(5)
-    assert to_missed_fires_policy(None) == skip()
-    assert to_missed_fires_policy({"kind": "fire-all", "max_catchup": 2}) == fire_all(2)
-    assert to_missed_fires_policy(fire_once()) == fire_once()
+    assert check_and_make_repeat_pattern({"kind": "cron", "expression": "@daily", "tz": "Z"}) == cron("@daily", "Z")
+    assert check_and_make_repeat_pattern(every(5)) == every(5)
+    assert check_and_make_missed_fires_policy(None) == skip()
+    assert check_and_make_missed_fires_policy({"kind": "fire-all", "max_catchup": 2}) == fire_all(2)
+    assert check_and_make_missed_fires_policy(fire_once()) == fire_once()
 
 
 def test_keys_name_job_and_pattern() -> None:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pychasqui._core.limits import MAX_U32, MAX_U64
-from pychasqui._core.retry_delay import retry_delay_ms
+from pychasqui._core.retry_delay import compute_retry_delay_ms
 from pychasqui._core.retry_options import BackoffSpec, RetryPolicy
 from pychasqui.errors import InvalidArgument, InvalidType
 from tests.support.cases import in_one_test
@@ -24,7 +24,7 @@ def no_jitter(spread: int) -> int:
 
 
 def delays(backoff: BackoffSpec | None, attempts: int = 6, policy: RetryPolicy = POLICY) -> list[int]:
-    return [retry_delay_ms(policy, backoff, attempt, no_jitter) for attempt in range(attempts)]
+    return [compute_retry_delay_ms(policy, backoff, attempt, no_jitter) for attempt in range(attempts)]
 
 
 class TestPolicy:
@@ -50,8 +50,8 @@ class TestPolicy:
 
     def test_a_multiplier_that_is_an_int_is_bounded_at_any_attempt(self) -> None:
         policy = RetryPolicy(initial_ms=100, max_ms=30_000, multiplier=3, jitter_ms=0)
-        assert retry_delay_ms(policy, None, 1, no_jitter) == 300
-        assert [retry_delay_ms(policy, None, attempt, no_jitter) for attempt in (700, MAX_U32)] == [30_000] * 2
+        assert compute_retry_delay_ms(policy, None, 1, no_jitter) == 300
+        assert [compute_retry_delay_ms(policy, None, attempt, no_jitter) for attempt in (700, MAX_U32)] == [30_000] * 2
 
 
 class TestFixed:
@@ -98,8 +98,11 @@ class TestExponential:
 class TestExtremes:
     @pytest.mark.parametrize("attempt", (50, 1000, 1100, 10_000, MAX_U32))
     def test_the_bound_holds_for_any_number_of_attempts(self, attempt: int) -> None:
-        assert retry_delay_ms(POLICY, None, attempt, no_jitter) == 30_000
-        assert retry_delay_ms(POLICY, BackoffSpec("exponential", 1, multiplier=1e300), attempt, no_jitter) == 30_000
+        assert compute_retry_delay_ms(POLICY, None, attempt, no_jitter) == 30_000
+        assert (
+            compute_retry_delay_ms(POLICY, BackoffSpec("exponential", 1, multiplier=1e300), attempt, no_jitter)
+            == 30_000
+        )
 
     def test_a_delay_of_zero_stays_zero(self) -> None:
         assert delays(BackoffSpec("exponential", 0, jitter_ms=0)) == [0] * 6
@@ -115,8 +118,11 @@ class TestExtremes:
     )
     def test_a_delay_that_is_not_a_number_is_the_bound(self, delay_ms: int, multiplier: float) -> None:
         backoff = BackoffSpec("exponential", delay_ms, 5000, multiplier, 0)
-        assert retry_delay_ms(POLICY, backoff, 1, no_jitter) == 5000
-        assert retry_delay_ms(POLICY, BackoffSpec("exponential", delay_ms, None, multiplier, 0), 1, no_jitter) == 30_000
+        assert compute_retry_delay_ms(POLICY, backoff, 1, no_jitter) == 5000
+        assert (
+            compute_retry_delay_ms(POLICY, BackoffSpec("exponential", delay_ms, None, multiplier, 0), 1, no_jitter)
+            == 30_000
+        )
 
     @in_one_test("multiplier", (math.nan, math.inf, -math.inf, -2.0, 1e308, 5e-324))
     @in_one_test("delay_ms", (0, 1, 100, MAX_U64))
@@ -124,7 +130,9 @@ class TestExtremes:
     def test_the_delay_is_an_int_within_bounds_for_any_multiplier(
         self, multiplier: float, delay_ms: int, attempt: int
     ) -> None:
-        delay = retry_delay_ms(POLICY, BackoffSpec("exponential", delay_ms, multiplier=multiplier), attempt, no_jitter)
+        delay = compute_retry_delay_ms(
+            POLICY, BackoffSpec("exponential", delay_ms, multiplier=multiplier), attempt, no_jitter
+        )
         assert type(delay) is int
         assert 0 <= delay <= 30_000
 
@@ -142,7 +150,7 @@ class TestExtremes:
         factor = Fraction(POLICY.multiplier if multiplier is None else multiplier)
         base = Fraction(delay_ms) if kind == "fixed" else delay_ms * Fraction(factor**attempt)
         expected = min(base, Fraction(POLICY.max_ms if bound is None else bound))
-        delay = retry_delay_ms(POLICY, BackoffSpec(kind, delay_ms, bound, multiplier), attempt, no_jitter)
+        delay = compute_retry_delay_ms(POLICY, BackoffSpec(kind, delay_ms, bound, multiplier), attempt, no_jitter)
         assert delay == pytest.approx(math.floor(expected), rel=1e-12, abs=0)
 
     @given(st.integers(1, 1000), st.floats(1, 10), st.integers(0, 60))
@@ -150,14 +158,14 @@ class TestExtremes:
         self, delay_ms: int, multiplier: float, attempt: int
     ) -> None:
         backoff = BackoffSpec("exponential", delay_ms, multiplier=multiplier)
-        first, second = (retry_delay_ms(POLICY, backoff, attempt + more, no_jitter) for more in (0, 1))
+        first, second = (compute_retry_delay_ms(POLICY, backoff, attempt + more, no_jitter) for more in (0, 1))
         assert first <= second <= POLICY.max_ms
 
 
 class TestJitter:
     def test_the_jitter_comes_on_top_of_the_bound(self) -> None:
         backoff = BackoffSpec("exponential", 100, max_delay_ms=300, jitter_ms=50)
-        assert retry_delay_ms(POLICY, backoff, 9, lambda spread: spread - 1) == 349
+        assert compute_retry_delay_ms(POLICY, backoff, 9, lambda spread: spread - 1) == 349
 
     def test_the_jitter_is_asked_for_its_spread(self) -> None:
         asked: list[int] = []
@@ -167,28 +175,30 @@ class TestJitter:
             return 0
 
         policy = RetryPolicy(jitter_ms=70)
-        retry_delay_ms(policy, None, 0, jitter)
-        retry_delay_ms(policy, BackoffSpec("fixed", 1), 0, jitter)
-        retry_delay_ms(policy, BackoffSpec("fixed", 1, jitter_ms=9), 0, jitter)
+        compute_retry_delay_ms(policy, None, 0, jitter)
+        compute_retry_delay_ms(policy, BackoffSpec("fixed", 1), 0, jitter)
+        compute_retry_delay_ms(policy, BackoffSpec("fixed", 1, jitter_ms=9), 0, jitter)
         assert asked == [70, 70, 9]
 
     def test_a_spread_of_0_is_none_at_all(self) -> None:
         def jitter(spread: int) -> int:
             raise AssertionError("randrange(0) would raise")
 
-        assert retry_delay_ms(POLICY, BackoffSpec("fixed", 7), 0, jitter) == 7
-        assert retry_delay_ms(RetryPolicy(), BackoffSpec("fixed", 7, jitter_ms=0), 0, jitter) == 7
+        assert compute_retry_delay_ms(POLICY, BackoffSpec("fixed", 7), 0, jitter) == 7
+        assert compute_retry_delay_ms(RetryPolicy(), BackoffSpec("fixed", 7, jitter_ms=0), 0, jitter) == 7
 
     def test_an_int_as_backoff_gives_the_official_range(self) -> None:
         """backoff=50 means 50 to 149 ms, because the jitter is the worker's own."""
         source = random.Random(1)
-        seen = {retry_delay_ms(RetryPolicy(), BackoffSpec("fixed", 50), 0, source.randrange) for _ in range(5000)}
+        seen = {
+            compute_retry_delay_ms(RetryPolicy(), BackoffSpec("fixed", 50), 0, source.randrange) for _ in range(5000)
+        }
         assert (min(seen), max(seen)) == (50, 149)
 
     def test_the_same_seed_gives_the_same_delays(self) -> None:
         def run(seed: int) -> list[int]:
             source = random.Random(seed)
-            return [retry_delay_ms(RetryPolicy(), None, attempt, source.randrange) for attempt in range(20)]
+            return [compute_retry_delay_ms(RetryPolicy(), None, attempt, source.randrange) for attempt in range(20)]
 
         assert run(7) == run(7)
         assert run(7) != run(8)
@@ -196,5 +206,5 @@ class TestJitter:
     @given(st.integers(0, MAX_U64), st.integers(0, 2**32))
     def test_any_spread_can_be_drawn_from(self, spread: int, seed: int) -> None:
         backoff = BackoffSpec("fixed", 5, jitter_ms=spread)
-        delay = retry_delay_ms(POLICY, backoff, 0, random.Random(seed).randrange)
+        delay = compute_retry_delay_ms(POLICY, backoff, 0, random.Random(seed).randrange)
         assert 5 <= delay < 5 + max(1, spread)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pychasqui._core.limits import MAX_U32, MAX_U64
-from pychasqui._core.retry_options import BackoffSpec, RetryOverride, make_retry_override
+from pychasqui._core.retry_options import BackoffSpec, RetryOverride, check_and_make_retry_override
 from pychasqui.errors import InvalidArgument, InvalidType
 from tests.support.cases import in_one_test
 
@@ -24,22 +24,22 @@ class Kind(enum.StrEnum):
 
 
 def test_a_job_that_sets_nothing_overrides_nothing() -> None:
-    assert make_retry_override(None, None) is None
+    assert check_and_make_retry_override(None, None) is None
 
 
 def test_no_attempt_at_all_is_refused() -> None:
     with pytest.raises(InvalidArgument, match="attempts is 0, must be at least 1: it counts every run"):
-        make_retry_override(0, None)
+        check_and_make_retry_override(0, None)
 
 
 @pytest.mark.parametrize("attempts", (1, 2, MAX_U32))
 def test_attempts_alone_leave_the_backoff_to_the_worker(attempts: int) -> None:
-    assert make_retry_override(attempts, None) == RetryOverride(max_attempts=attempts, backoff=None)
+    assert check_and_make_retry_override(attempts, None) == RetryOverride(max_attempts=attempts, backoff=None)
 
 
 @pytest.mark.parametrize("delay_ms", (0, 500, MAX_U64))
 def test_an_int_as_backoff_is_a_fixed_delay(delay_ms: int) -> None:
-    assert make_retry_override(None, delay_ms) == RetryOverride(backoff=BackoffSpec("fixed", delay_ms))
+    assert check_and_make_retry_override(None, delay_ms) == RetryOverride(backoff=BackoffSpec("fixed", delay_ms))
 
 
 def test_fixed_and_exponential_fill_only_what_they_were_given() -> None:
@@ -52,7 +52,7 @@ def test_fixed_and_exponential_fill_only_what_they_were_given() -> None:
 
 def test_a_multiplier_is_a_float_even_if_an_int_was_given() -> None:
     assert type(BackoffSpec.exponential(50, multiplier=3).multiplier) is float
-    override = make_retry_override(None, {"kind": "exponential", "delay_ms": 1, "multiplier": 3})
+    override = check_and_make_retry_override(None, {"kind": "exponential", "delay_ms": 1, "multiplier": 3})
     assert override is not None
     assert override.backoff is not None
     assert type(override.backoff.multiplier) is float
@@ -60,14 +60,14 @@ def test_a_multiplier_is_a_float_even_if_an_int_was_given() -> None:
 
 def test_the_dict_of_the_official_package_is_understood() -> None:
     spec = {"kind": "exponential", "delay_ms": 5, "max_delay_ms": 9, "multiplier": 1.5, "jitter_ms": 3}
-    assert make_retry_override(2, spec) == RetryOverride(2, BackoffSpec("exponential", 5, 9, 1.5, 3))
-    assert make_retry_override(None, {"kind": "fixed", "delay_ms": 5, "jitter_ms": None}) == make_retry_override(
-        None, 5
-    )
+    assert check_and_make_retry_override(2, spec) == RetryOverride(2, BackoffSpec("exponential", 5, 9, 1.5, 3))
+    assert check_and_make_retry_override(
+        None, {"kind": "fixed", "delay_ms": 5, "jitter_ms": None}
+    ) == check_and_make_retry_override(None, 5)
 
 
 def test_subclasses_of_int_and_str_become_int_and_str() -> None:
-    override = make_retry_override(Patience.SHORT, {"kind": Kind.FIXED, "delay_ms": Patience.SHORT})
+    override = check_and_make_retry_override(Patience.SHORT, {"kind": Kind.FIXED, "delay_ms": Patience.SHORT})
     assert override == RetryOverride(5, BackoffSpec("fixed", 5))
     assert type(override.max_attempts) is int
     assert override.backoff is not None
@@ -87,7 +87,7 @@ def test_subclasses_of_int_and_str_become_int_and_str() -> None:
 )
 def test_wrong_attempts_are_refused_with_value_and_bound(attempts: Any, error: type[Exception], text: str) -> None:
     with pytest.raises(error) as refusal:
-        make_retry_override(attempts, None)
+        check_and_make_retry_override(attempts, None)
     assert str(refusal.value) == text
 
 
@@ -126,7 +126,7 @@ FIXED = {"kind": "fixed", "delay_ms": 5}
 )
 def test_a_wrong_backoff_is_refused_by_field_value_and_bound(backoff: Any, error: type[Exception], text: str) -> None:
     with pytest.raises(error, match=text):
-        make_retry_override(None, backoff)
+        check_and_make_retry_override(None, backoff)
 
 
 @in_one_test(
@@ -148,9 +148,9 @@ def test_fixed_and_exponential_check_their_arguments_at_once(build: Any, error: 
 
 def test_refusals_are_the_errors_that_code_for_the_official_package_expects() -> None:
     with pytest.raises(ValueError, match="attempts"):
-        make_retry_override(-1, None)
+        check_and_make_retry_override(-1, None)
     with pytest.raises(TypeError, match="backoff"):
-        make_retry_override(None, True)
+        check_and_make_retry_override(None, True)
 
 
 def test_values_cannot_be_changed() -> None:
@@ -164,7 +164,7 @@ def test_values_cannot_be_changed() -> None:
 def test_any_value_either_holds_or_is_refused(anything: Any) -> None:
     for arguments in ((anything, None), (None, anything)):
         try:
-            override = make_retry_override(*arguments)
+            override = check_and_make_retry_override(*arguments)
         except (InvalidArgument, InvalidType):
             continue
         assert override is None or isinstance(override, RetryOverride)

@@ -49,7 +49,7 @@ class WatchBench:
             on_start=None,
             on_done=lambda job, _: self.done.append(job.id),
             on_failed=self._fail,
-            decode=self._decode,
+            decode_or_settle=self._decode,
             is_abandoned=bool,
         )
         self.unstarted: list[str] = []
@@ -75,7 +75,7 @@ class WatchBench:
     def put_and_wake(self, *jobs: Delivery) -> None:
         for one in jobs:
             if one.timeout_s:
-                self.stops.shorten_check_interval(one.timeout_s)
+                self.stops.note_timeout_and_signal_if_shortest(one.timeout_s)
         self.lanes.put_and_wake(list(jobs))
 
 
@@ -202,7 +202,7 @@ async def test_a_handler_that_goes_on_keeps_its_lane_and_is_named_in_the_log(
         async with watching(swallow) as bench:
             bench.put_and_wake(job(1, 0.02), job(2))
             await eventually(lambda: caplog.records)
-            assert [one.id for one in bench.shared.holdings.running_jobs()] == ["job-1"]
+            assert [one.id for one in bench.shared.holdings.list_running_jobs()] == ["job-1"]
             assert (cancellations, bench.errors, bench.done) == (3, {}, [])
             await asyncio.sleep(0.1)
             assert len(caplog.records) == 1
@@ -238,7 +238,7 @@ async def test_a_run_that_is_given_more_time_has_it() -> None:
         one = job(1, 0.05)
         bench.put_and_wake(one)
         await eventually(lambda: one.started_at)
-        bench.stops.extend_timeout(one.entry_id, 0.1)
+        bench.stops.extend_timeout_if_any_is_set(one.entry_id, 0.1)
         await eventually(lambda: bench.errors)
         assert one.ended_at - one.started_at >= 0.15
 
@@ -252,7 +252,7 @@ async def test_extensions_of_runs_that_have_ended_are_not_kept(
 
     async def handler(delivery: Delivery) -> None:
         nonlocal ended
-        bench.stops.extend_timeout(delivery.entry_id, 5.0)
+        bench.stops.extend_timeout_if_any_is_set(delivery.entry_id, 5.0)
         ended += 1
 
     async with watching(handler, timeouts=timeouts) as bench:
@@ -282,7 +282,7 @@ class TestCancellations:
             await eventually(lambda: other.started_at)
             bench.watch.set_cancellations_and_stop_jobs(Cancellations(frozenset({b"1-0"})))
             await eventually(lambda: bench.cancelled == ["job-1"])
-            assert [each.id for each in bench.shared.holdings.running_jobs()] == ["job-2"]
+            assert [each.id for each in bench.shared.holdings.list_running_jobs()] == ["job-2"]
 
     async def test_a_noted_job_of_the_inbox_is_taken_out(self) -> None:
         async with watching(sleep_long) as bench:
@@ -295,7 +295,7 @@ class TestCancellations:
         async with watching(sleep_long) as bench:
             held: list[bool] = []
             bench.watch._on_unstarted = lambda job: held.append(
-                job.entry_id in bench.shared.holdings.held_delivery_numbers()
+                job.entry_id in bench.shared.holdings.collect_held_delivery_numbers()
             )
             bench.put_and_wake(job(1), job(2))
             bench.watch.set_cancellations_and_stop_jobs(Cancellations(frozenset({b"2-0"})))

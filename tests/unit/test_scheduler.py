@@ -29,7 +29,7 @@ from pychasqui._worker.scheduler import (
     MAX_DECIDING_S,
     SchedulerService,
     _plan_fires_of_spec,
-    batch_fires_with_loop_turns,
+    batch_fires_and_yield_loop_turns,
 )
 from pychasqui.errors import DecodeError
 from tests.support.clock import FakeClock
@@ -158,51 +158,53 @@ class TestCalls:
 
     def test_small_decisions_travel_together(self) -> None:
         decisions = [fires_of(1) for _ in range(JOBS_A_CALL)]
-        assert list(batch_fires_with_loop_turns(iter(decisions))) == [decisions]
+        assert list(batch_fires_and_yield_loop_turns(iter(decisions))) == [decisions]
 
     def test_the_jobs_of_a_call_are_bounded(self) -> None:
         decisions = [fires_of(200) for _ in range(5)]
-        assert [len(call or ()) for call in batch_fires_with_loop_turns(iter(decisions))] == [2, 2, 1]
+        assert [len(call or ()) for call in batch_fires_and_yield_loop_turns(iter(decisions))] == [2, 2, 1]
 
     def test_a_decision_with_more_jobs_goes_alone(self) -> None:
         decisions = [fires_of(1), fires_of(2 * JOBS_A_CALL), fires_of(1)]
-        assert [len(call or ()) for call in batch_fires_with_loop_turns(iter(decisions))] == [1, 1, 1]
+        assert [len(call or ()) for call in batch_fires_and_yield_loop_turns(iter(decisions))] == [1, 1, 1]
 
     def test_decisions_without_a_job_take_no_room(self) -> None:
         decisions = [fires_of(0) for _ in range(3 * JOBS_A_CALL)]
-        assert list(batch_fires_with_loop_turns(iter(decisions))) == [decisions]
+        assert list(batch_fires_and_yield_loop_turns(iter(decisions))) == [decisions]
 
     def test_the_bytes_of_a_call_are_bounded(self) -> None:
         decisions = [fires_of(1, BYTES_A_CALL // 3) for _ in range(5)]
-        assert [len(call or ()) for call in batch_fires_with_loop_turns(iter(decisions))] == [2, 2, 1]
+        assert [len(call or ()) for call in batch_fires_and_yield_loop_turns(iter(decisions))] == [2, 2, 1]
 
     def test_the_specs_count_as_bytes_of_a_call(self) -> None:
         fires = fires_of(1)
         large = fires._replace(due=fires.due._replace(spec=b"x" * (BYTES_A_CALL // 2)))
-        assert [len(call or ()) for call in batch_fires_with_loop_turns(iter([large] * 3))] == [1, 1, 1]
+        assert [len(call or ()) for call in batch_fires_and_yield_loop_turns(iter([large] * 3))] == [1, 1, 1]
 
     def test_the_event_loop_turns_between_decisions_that_take_long(self, monkeypatch: pytest.MonkeyPatch) -> None:
         FakeClock(step_s=0.9 * MAX_DECIDING_S).install(monkeypatch)
-        calls = list(batch_fires_with_loop_turns(iter([fires_of(1) for _ in range(5)])))
+        calls = list(batch_fires_and_yield_loop_turns(iter([fires_of(1) for _ in range(5)])))
         assert [call and len(call) for call in calls] == [None, None, 5]
 
     def test_decisions_that_take_very_long_travel_apart(self, monkeypatch: pytest.MonkeyPatch) -> None:
         FakeClock(step_s=0.6 * GATHER_S).install(monkeypatch)
-        calls = [call for call in batch_fires_with_loop_turns(iter([fires_of(1) for _ in range(5)])) if call]
+        calls = [call for call in batch_fires_and_yield_loop_turns(iter([fires_of(1) for _ in range(5)])) if call]
         assert [len(call) for call in calls] == [1, 2, 2]
 
     def test_a_repeatable_that_cannot_be_fired_is_no_part_of_a_call(self) -> None:
         decisions: list[Any] = [fires_of(1), (due(), "broken"), fires_of(1)]
-        broken, call = batch_fires_with_loop_turns(iter(decisions))
+        broken, call = batch_fires_and_yield_loop_turns(iter(decisions))
         assert call is not None
         assert (broken, len(call)) == ((due(), "broken"), 2)
 
     def test_order_is_kept(self) -> None:
         decisions = [fires_of(number) for number in range(100)]
-        assert [fires for call in batch_fires_with_loop_turns(iter(decisions)) for fires in call or ()] == decisions
+        assert [
+            fires for call in batch_fires_and_yield_loop_turns(iter(decisions)) for fires in call or ()
+        ] == decisions
 
     def test_an_empty_plan_makes_no_call(self) -> None:
-        assert list(batch_fires_with_loop_turns(iter([]))) == []
+        assert list(batch_fires_and_yield_loop_turns(iter([]))) == []
 
 
 class FakeRepeats:
@@ -303,7 +305,7 @@ class TestTick:
     ) -> None:
         known = encode_spec(spec(pattern=RepeatPattern.cron("0 9 * * *", "Europe/Berlin")))
         unknown = due(raw=known.replace(b"Europe/Berlin", b"Europe/Atlant"))
-        bench.living.set_living_workers(2)
+        bench.living.set_count(2)
         assert await bench.tick(100, unknown, due()) == module.GIVE_WAY_S
         assert (bench.repeats.releases, bench.repeats.aside, bench.looks_at) == (1, [], NEVER)
         assert [len(call) for call in bench.repeats.fired] == [1]
@@ -334,7 +336,7 @@ class TestTick:
         self, bench: SchedulerBench, no_zone_database: None
     ) -> None:
         unknown = due(raw=BERLIN_SPEC)
-        bench.living.set_living_workers(2)
+        bench.living.set_count(2)
         assert await bench.tick(-1, unknown) == module.GIVE_WAY_S
         assert await bench.tick(-1, unknown) == 1.5
         bench.clock.now += module.GIVE_WAY_AGAIN_S
@@ -359,14 +361,14 @@ class TestTick:
         await bench.tick(-1, due(raw=b"\xc1"), due())
         assert [len(call) for call in bench.repeats.fired] == [1]
         assert "no ids left" in caplog.text
-        assert bench.scheduler.set_aside == 0
+        assert bench.scheduler.buried_count == 0
 
     async def test_a_broken_one_that_has_changed_meanwhile_does_not_count_as_set_aside(
         self, bench: SchedulerBench, caplog: pytest.LogCaptureFixture
     ) -> None:
         bench.repeats.refusal = None
         await bench.tick(-1, due(raw=b"\xc1"))
-        assert (len(bench.repeats.aside), bench.scheduler.set_aside, caplog.messages) == (1, 0, [])
+        assert (len(bench.repeats.aside), bench.scheduler.buried_count, caplog.messages) == (1, 0, [])
 
     async def test_decisions_in_vain_are_logged_and_cause_no_busy_loop(
         self, bench: SchedulerBench, caplog: pytest.LogCaptureFixture
@@ -385,18 +387,18 @@ class TestTick:
 
     async def test_a_message_brings_the_next_look_forward(self, bench: SchedulerBench) -> None:
         await bench.tick(5000)
-        bench.scheduler.handle_due_hint(0.05)
-        bench.scheduler.handle_due_hint(9)
+        bench.scheduler.apply_due_hint_if_leading(0.05)
+        bench.scheduler.apply_due_hint_if_leading(9)
         assert bench.looks_at == pytest.approx(0.05)
 
     async def test_a_follower_ignores_the_message(self, bench: SchedulerBench) -> None:
         await bench.tick(-1, leads=False)
-        bench.scheduler.handle_due_hint(0.05)
+        bench.scheduler.apply_due_hint_if_leading(0.05)
         assert bench.looks_at == NEVER
 
     async def test_a_message_during_a_fire_is_not_forgotten(self, bench: SchedulerBench) -> None:
         await bench.tick()
-        bench.repeats.meanwhile = lambda: bench.scheduler.handle_due_hint(0.05)
+        bench.repeats.meanwhile = lambda: bench.scheduler.apply_due_hint_if_leading(0.05)
         await bench.tick(9000, due())
         assert bench.looks_at == pytest.approx(0.05)
 

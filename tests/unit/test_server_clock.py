@@ -33,7 +33,7 @@ class FakeServer:
 async def test_many_questions_at_once_are_one_to_the_server() -> None:
     server = FakeServer()
     clock = server.clock()
-    answers = await asyncio.gather(*(clock.estimate_now_ms() for _ in range(100)))
+    answers = await asyncio.gather(*(clock.ask_if_due_and_estimate_now_ms() for _ in range(100)))
     assert server.asked == 1
     assert all(abs(answer - time.time() * 1000 - AHEAD_MS) < 5000 for answer in answers)
 
@@ -44,7 +44,7 @@ async def test_the_server_is_asked_again_after_a_while(monkeypatch: Any) -> None
     server = FakeServer()
     clock = server.clock()
     for _ in range(3):
-        await clock.estimate_now_ms()
+        await clock.ask_if_due_and_estimate_now_ms()
         now += module.ASK_EVERY_S
     assert server.asked == 3
 
@@ -52,7 +52,7 @@ async def test_the_server_is_asked_again_after_a_while(monkeypatch: Any) -> None
 async def test_a_server_that_has_never_answered_is_waited_for(monkeypatch: Any) -> None:
     monkeypatch.setattr(module, "ASK_AGAIN_S", 0.001)
     server = FakeServer(ConnectionLost("away"))
-    asking = asyncio.gather(*(server.clock().estimate_now_ms() for _ in range(3)))
+    asking = asyncio.gather(*(server.clock().ask_if_due_and_estimate_now_ms() for _ in range(3)))
     await eventually(lambda: server.asked > 5)
     assert not asking.done()
     server.trouble = None
@@ -64,10 +64,10 @@ async def test_the_last_answer_stands_in_for_a_server_that_is_away(monkeypatch: 
     monkeypatch.setattr(module, "lease_clock", lambda: now)
     server = FakeServer()
     clock = server.clock()
-    first = await clock.estimate_now_ms()
+    first = await clock.ask_if_due_and_estimate_now_ms()
     server.trouble = ConnectionLost("away")
     now += module.ASK_EVERY_S
-    assert [await clock.estimate_now_ms() for _ in range(3)] == [first + 1000 * module.ASK_EVERY_S] * 3
+    assert [await clock.ask_if_due_and_estimate_now_ms() for _ in range(3)] == [first + 1000 * module.ASK_EVERY_S] * 3
     assert server.asked == 2
 
 
@@ -75,7 +75,7 @@ async def test_the_clock_of_this_machine_stands_in_for_a_server_that_refuses_to_
     server = FakeServer(ReplyError("NOPERM no permissions to run the 'time' command"))
     clock = server.clock()
     for _ in range(3):
-        assert abs(await clock.estimate_now_ms() - time.time() * 1000) < 5000
+        assert abs(await clock.ask_if_due_and_estimate_now_ms() - time.time() * 1000) < 5000
     assert server.asked == 1
 
 
@@ -84,7 +84,7 @@ async def test_the_time_of_the_server_goes_on_while_this_machine_sleeps(monkeypa
     monkeypatch.setattr(module, "lease_clock", lambda: now, raising=False)
     server = FakeServer()
     clock = server.clock()
-    await clock.estimate_now_ms()
+    await clock.ask_if_due_and_estimate_now_ms()
     now += module.ASK_EVERY_S + 3600
-    await clock.estimate_now_ms()
+    await clock.ask_if_due_and_estimate_now_ms()
     assert server.asked == 2

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from pychasqui import InvalidArgument, InvalidType, Worker
-from pychasqui._worker.signals import SIGNALS, caught_signals
+from pychasqui._worker.signals import SIGNALS, catching_signals
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals")
 
@@ -23,8 +23,8 @@ def handlers() -> list[Any]:
 async def test_all_listeners_get_each_signal_and_the_last_restores_the_earlier_handlers() -> None:
     heard: list[str] = []
     before = handlers()
-    with caught_signals(heard.append):
-        with caught_signals(lambda name: heard.append(name.lower())):
+    with catching_signals(heard.append):
+        with catching_signals(lambda name: heard.append(name.lower())):
             os.kill(os.getpid(), signal.SIGTERM)
             await asyncio.sleep(0.01)
         assert heard == ["SIGTERM", "sigterm"]
@@ -38,7 +38,7 @@ async def test_a_handler_that_was_set_meanwhile_stays() -> None:
     def other(*_: object) -> None: ...
 
     try:
-        with caught_signals(lambda _: None):
+        with catching_signals(lambda _: None):
             signal.signal(signal.SIGTERM, other)
         assert signal.getsignal(signal.SIGTERM) is other
     finally:
@@ -47,7 +47,7 @@ async def test_a_handler_that_was_set_meanwhile_stays() -> None:
 
 async def test_a_handler_that_knows_nothing_of_python_is_replaced_by_the_default() -> None:
     """signal.signal() cannot name one that was set in C."""
-    with caught_signals(lambda _: None):
+    with catching_signals(lambda _: None):
         from pychasqui._worker import signals
 
         (catcher,) = signals._catchers.values()

@@ -45,7 +45,7 @@ class Bench:
             on_start=self._see_start if reports_starts else None,
             on_done=self._see_done,
             on_failed=self._see_failed,
-            decode=self._decode,
+            decode_or_settle=self._decode,
             is_abandoned=lambda: False,
         )
         self.lanes.start()
@@ -122,7 +122,7 @@ class TestRunning:
         bench.put_and_wake(*range(5))
         await eventually(lambda: 0 in bench.done)
         assert list(bench.done) == [0]
-        assert bench.lanes.waiting == 2
+        assert bench.lanes.waiting_count == 2
         release.set()
         await bench.lanes.wait_until_all_ran()
         assert sorted(bench.done) == list(range(5))
@@ -170,7 +170,7 @@ class TestRunning:
 
         def watch() -> None:  # as the heartbeat's thread
             while not is_over.wait(0.0005):
-                held = bench.shared.holdings.held_delivery_numbers()
+                held = bench.shared.holdings.collect_held_delivery_numbers()
                 unseen.extend(n for n in range(2000) if b"%d-0" % n not in held and n not in bench.done)
 
         bench.lanes.put_without_waking([job(number) for number in range(2000)])
@@ -183,7 +183,7 @@ class TestRunning:
         assert sorted(bench.done) == list(range(2000))
         assert sorted(bench.started) == list(range(2000))
         assert unseen == []
-        assert bench.shared.holdings.held_delivery_numbers() == {}
+        assert bench.shared.holdings.collect_held_delivery_numbers() == {}
 
     async def test_a_job_that_fails_is_reported_after_its_start(self, make: MakeBench) -> None:
         def fail(number: int) -> None:
@@ -248,9 +248,9 @@ class TestTheInbox:
         release = threading.Event()
         bench = make(lambda _: release.wait(20), 2)
         bench.put_and_wake(1)
-        assert (bench.lanes.waiting, bench.lanes.free_minus_waiting) == (0, 1)
+        assert (bench.lanes.waiting_count, bench.lanes.free_minus_waiting) == (0, 1)
         bench.put_and_wake(2, 3)
-        assert (bench.lanes.waiting, bench.lanes.free_minus_waiting) == (1, -1)
+        assert (bench.lanes.waiting_count, bench.lanes.free_minus_waiting) == (1, -1)
         release.set()
         await bench.lanes.wait_until_all_ran()
 
@@ -264,7 +264,7 @@ class TestTheInbox:
         bench = make(run, 1)
         bench.put_and_wake(1, 2, 3, 4)
         await eventually(lambda: ran == [1])
-        assert bench.lanes.drop_lost_unstarted_jobs({b"2-0"})
+        assert bench.lanes.drop_lost_waiting_and_undecoded_jobs({b"2-0"})
         assert [delivery.data for delivery in bench.lanes.take_out_unstarted_jobs(kept_count=1)] == [4]
         release.set()
         await bench.lanes.wait_until_all_ran()
@@ -273,10 +273,10 @@ class TestTheInbox:
     async def test_a_large_job_that_was_lost_is_looked_for_once_it_is_not_held_here(self, make: MakeBench) -> None:
         bench = make(lambda number: number, 1)
         bench.lanes.put_and_wake([job(2, is_decoded=False)])
-        await eventually(bench.shared.holdings.running_jobs, every=0.0)
-        assert bench.lanes.drop_lost_unstarted_jobs({b"2-0"})
+        await eventually(bench.shared.holdings.list_running_jobs, every=0.0)
+        assert bench.lanes.drop_lost_waiting_and_undecoded_jobs({b"2-0"})
         assert await bench.run() == {}
-        assert bench.shared.holdings.held_delivery_numbers() == {}
+        assert bench.shared.holdings.collect_held_delivery_numbers() == {}
         assert bench.shared.may_have_orphans.is_set, "it may have come back while it was held here"
         bench.lanes.put_and_wake([job(2, is_decoded=False)])
         assert await bench.run() == {2: 2}
@@ -288,25 +288,25 @@ class TestTheInbox:
         await asyncio.sleep(0.05)
         assert (bench.done, len(shared.holdings.inbox)) == ({}, 3)
         shared.lease.renew_after_lapse(lease_clock() + 60)
-        bench.lanes.resume_after_lapse()
+        bench.lanes.wake_after_lapse()
         assert sorted(await bench.run()) == [1, 2, 3]
 
     async def test_a_large_job_whose_lease_is_over_when_it_is_decoded_is_decoded_again(self, make: MakeBench) -> None:
         bench = make(lambda number: number, 1)
         bench.lanes.put_and_wake([job(2, is_decoded=False)])
-        await eventually(bench.shared.holdings.running_jobs, every=0.0)
+        await eventually(bench.shared.holdings.list_running_jobs, every=0.0)
         bench.shared.lease.renew(0.0)
         await eventually(lambda: bench.decoded == [2] and bench.shared.holdings.inbox)
         assert not bench.shared.holdings.inbox[0].is_decoded, "it may expire before it is to start"
         bench.shared.lease.renew_after_lapse(lease_clock() + 60)
-        bench.lanes.resume_after_lapse()
+        bench.lanes.wake_after_lapse()
         assert await bench.run() == {2: 2}
         assert bench.decoded == [2, 2]
 
     async def test_room_is_signalled_when_jobs_have_ended(self, make: MakeBench) -> None:
         bench = make(lambda number: number, 1)
         sizes: list[int] = []
-        bench.shared.room.listen(lambda: sizes.append(bench.lanes.waiting))
+        bench.shared.room.add_listener(lambda: sizes.append(bench.lanes.waiting_count))
         bench.lanes.set_low_water(50)
         await bench.run(*range(100))
         assert sizes
@@ -359,14 +359,14 @@ async def test_a_job_that_is_put_back_while_a_thread_takes_another_makes_no_job_
         shared.lease.renew(0.0)
         loop.call_soon_threadsafe(may_end.set)
 
-    bench.lanes._decode = decode
+    bench.lanes._decode_or_settle = decode
     bench.lanes.put_and_wake([job(1, is_decoded=False)])
     await decoding.wait()
     inbox.between_steps = end_lease_and_decoding
     bench.put_and_wake(2)
     await eventually(inbox.was_put_back.is_set)
     shared.lease.renew_after_lapse(lease_clock() + 60)
-    bench.lanes.resume_after_lapse()
+    bench.lanes.wake_after_lapse()
     await bench.run()
     assert sorted(ran) == [1, 2]
 
@@ -464,7 +464,7 @@ async def main():
     )
     ignore = lambda *_: None
     lanes = ThreadLanes(
-        as_async_handler(run), shared, on_start=None, on_done=ignore, on_failed=ignore, decode=ignore,
+        as_async_handler(run), shared, on_start=None, on_done=ignore, on_failed=ignore, decode_or_settle=ignore,
         is_abandoned=lambda: True,
     )
     lanes.start()

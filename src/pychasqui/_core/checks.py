@@ -28,7 +28,7 @@ def check_queue_name(value: Any) -> str:
     return value
 
 
-def is_queue_name(name: str) -> bool:
+def is_valid_queue_name(name: str) -> bool:
     """Returns whether a queue can have this name."""
     try:
         check_queue_name(name)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
 from . import checks
-from .suggestion import make_suggestion
+from .suggestion import make_suggestion_if_any_is_close
 
 Given = TypeVar("Given")
 Kept = TypeVar("Kept")
@@ -83,7 +83,7 @@ def take_config_fields_as_arguments(
             try:
                 given = fields.bind(*args, **kwargs).arguments
             except TypeError as error:
-                raise TypeError(f"{type(self).__name__}() {error}{_name_remedy(fields, args, kwargs)}") from None
+                raise TypeError(f"{type(self).__name__}() {error}{_describe_remedy(fields, args, kwargs)}") from None
             more: Any = find_settings(given, fields.parameters)
             init(self, config_class(*args, **{**kwargs, **more} if more else kwargs))
 
@@ -96,11 +96,11 @@ def take_config_fields_as_arguments(
     return decorate
 
 
-def _name_remedy(fields: inspect.Signature, args: tuple[object, ...], kwargs: Mapping[str, object]) -> str:
+def _describe_remedy(fields: inspect.Signature, args: tuple[object, ...], kwargs: Mapping[str, object]) -> str:
     """Says how to give what was given by position, or the option that a misspelt one was meant to be."""
     by_position = [one.name for one in fields.parameters.values() if one.kind is not inspect.Parameter.KEYWORD_ONLY]
     if len(args) > len(by_position):
         by_name = next(name for name in fields.parameters if name not in by_position)
         return f"; only {' and '.join(by_position)} can be given by position, options by name: {by_name}=..."
     unknown = next((name for name in kwargs if name not in fields.parameters), None)
-    return "" if unknown is None else make_suggestion(unknown, fields.parameters)
+    return "" if unknown is None else make_suggestion_if_any_is_close(unknown, fields.parameters)

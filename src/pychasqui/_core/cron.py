@@ -67,23 +67,23 @@ class Cron:
     def has_all_hours(self) -> bool:
         return len(self.hours) == 24
 
-    def next_after(self, wall_s: int) -> int | None:
+    def find_next_after(self, wall_s: int) -> int | None:
         """Returns the first matching time after `wall`; None if there is none up to LAST_YEAR."""
         if wall_s >= LAST_WALL:
             return None
         day, second = divmod(wall_s, DAY_S)
         start = date.fromordinal(day + _EPOCH)
-        found = self.find_first_date(start)
+        found = self.find_first_matching_date(start)
         if found == start:
-            time = self._next_time_of_day(second)
+            time = self._find_next_time_of_day(second)
             if time is not None:
                 return day * DAY_S + time
-            found = self.find_first_date(date.fromordinal(day + _EPOCH + 1))
+            found = self.find_first_matching_date(date.fromordinal(day + _EPOCH + 1))
         if found is None:
             return None
-        return (found.toordinal() - _EPOCH) * DAY_S + _second_of_day(self.hours[0], self.minutes[0], self.seconds[0])
+        return (found.toordinal() - _EPOCH) * DAY_S + _to_second_of_day(self.hours[0], self.minutes[0], self.seconds[0])
 
-    def _next_time_of_day(self, after_second_of_day: int) -> int | None:
+    def _find_next_time_of_day(self, after_second_of_day: int) -> int | None:
         minute, after_second_of_day = divmod(after_second_of_day, 60)
         hour, minute = divmod(minute, 60)
         at_hour, at_minute = bisect_left(self.hours, hour), bisect_left(self.minutes, minute)
@@ -91,16 +91,16 @@ class Cron:
             if _is_number_at_position(self.minutes, at_minute, minute):
                 at_second = bisect_right(self.seconds, after_second_of_day)
                 if at_second < len(self.seconds):
-                    return _second_of_day(hour, minute, self.seconds[at_second])
+                    return _to_second_of_day(hour, minute, self.seconds[at_second])
                 at_minute += 1
             if at_minute < len(self.minutes):
-                return _second_of_day(hour, self.minutes[at_minute], self.seconds[0])
+                return _to_second_of_day(hour, self.minutes[at_minute], self.seconds[0])
             at_hour += 1
         if at_hour < len(self.hours):
-            return _second_of_day(self.hours[at_hour], self.minutes[0], self.seconds[0])
+            return _to_second_of_day(self.hours[at_hour], self.minutes[0], self.seconds[0])
         return None
 
-    def find_first_date(self, start: date) -> date | None:
+    def find_first_matching_date(self, start: date) -> date | None:
         """Returns the first matching day from `start` on; None if there is none."""
         first_year = bisect_left(self.years, start.year)
         for year in self.years[first_year : first_year + _CYCLE]:
@@ -108,13 +108,13 @@ class Cron:
                 if (year, month) < (start.year, start.month):
                     continue
                 fewest = start.day if (year, month) == (start.year, start.month) else 1
-                days = self._matching_days_of_month(*monthrange(year, month))
+                days = self._get_cached_matching_days(*monthrange(year, month))
                 position = bisect_left(days, fewest)
                 if position < len(days):
                     return date(year, month, days[position])
         return None
 
-    def _matching_days_of_month(self, weekday_before_first: int, month_days: int) -> tuple[int, ...]:
+    def _get_cached_matching_days(self, weekday_before_first: int, month_days: int) -> tuple[int, ...]:
         kind = (weekday_before_first, month_days)
         if kind not in self._days_by_kind:
             self._days_by_kind[kind] = tuple(self._find_matching_days(weekday_before_first, month_days))
@@ -122,7 +122,7 @@ class Cron:
 
     def _find_matching_days(self, weekday_before_first: int, month_days: int) -> list[int]:
         dates = {min(day, month_days) if day == _LAST else day for day in self.days}
-        dates |= {_nearest_weekday(day, weekday_before_first, month_days) for day in self.nearest}
+        dates |= {_find_nearest_weekday_or_zero(day, weekday_before_first, month_days) for day in self.nearest}
         matching = []
         for day in range(1, month_days + 1):
             weekday = (weekday_before_first + day) % 7
@@ -140,11 +140,11 @@ def _is_number_at_position(numbers: Sequence[int], position: int, number: int) -
     return position < len(numbers) and numbers[position] == number
 
 
-def _second_of_day(hour: int, minute: int, second: int) -> int:
+def _to_second_of_day(hour: int, minute: int, second: int) -> int:
     return (hour * 60 + minute) * 60 + second
 
 
-def _nearest_weekday(day: int, weekday_before_first: int, month_days: int) -> int:
+def _find_nearest_weekday_or_zero(day: int, weekday_before_first: int, month_days: int) -> int:
     """Returns the nearest day from Monday to Friday in the same month; 0 if the month has no such `day`."""
     if day == _LAST:
         day = month_days
@@ -185,7 +185,7 @@ def parse_cron(expression: str) -> Cron:
         raise InvalidArgument(f"cron expression {expression[:40]!r}... has more than {MAX_CHARS} characters")
     try:
         cron = _parse_expression(expression)
-        if cron.find_first_date(date.min) is None:
+        if cron.find_first_matching_date(date.min) is None:
             raise ValueError("it matches no day of any year")
     except ValueError as error:
         raise InvalidArgument(f"cron expression {expression!r}: {error}") from None

@@ -28,13 +28,13 @@ class _SearchPosition(NamedTuple):
     ruled_out: int  # the last time on the wall clock that cannot be the answer
 
 
-def next_cron_fire_s(cron: Cron, zone: Zone, after_s: int) -> int | None:
+def find_next_cron_fire_s(cron: Cron, zone: Zone, after_s: int) -> int | None:
     """Returns the first second after that instant at which the pattern fires; None if there is none."""
     if after_s >= LAST_WALL + DAY_S:  # no zone is a day away from UTC
         return None
     position = _make_start_position(cron, zone, after_s)
     changes = 0
-    while changes < _MAX_OFFSET_CHANGES and (wall := cron.next_after(position.ruled_out)) is not None:
+    while changes < _MAX_OFFSET_CHANGES and (wall := cron.find_next_after(position.ruled_out)) is not None:
         fire = wall - position.offset  # unless the clock is changed before
         if _can_jump_near_fire(zone, position, fire):
             position = _make_position(zone, fire - _NEAR_S)
@@ -43,7 +43,7 @@ def next_cron_fire_s(cron: Cron, zone: Zone, after_s: int) -> int | None:
         if change is None:
             return fire
         changes += 1
-        offset = zone.utc_offset_s(change)
+        offset = zone.find_utc_offset_s(change)
         before, behind = change + position.offset, change + offset  # what the clock shows before and after the change
         is_skipped = before <= wall < behind
         if is_skipped and cron.is_one_time_of_day:
@@ -58,14 +58,14 @@ def _make_start_position(cron: Cron, zone: Zone, after_s: int) -> _SearchPositio
     position = _make_position(zone, after_s)
     if cron.has_all_hours:
         return position
-    shown = zone.wall_time_before_clocks_went_back(after_s)
+    shown = zone.find_wall_time_before_set_back(after_s)
     if shown is None:
         return position
     return position._replace(ruled_out=shown - 1)  # clocks went back: they have shown all times up to `shown` before
 
 
 def _make_position(zone: Zone, instant: int) -> _SearchPosition:
-    offset = zone.utc_offset_s(instant)
+    offset = zone.find_utc_offset_s(instant)
     return _SearchPosition(instant, offset, instant + offset)
 
 

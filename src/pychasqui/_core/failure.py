@@ -36,7 +36,7 @@ class GivenUp(UnrecoverableError):
 class Failure(msgspec.Struct, frozen=True):
     """What the error of a run says."""
 
-    error: BaseException  # for traceback(), which is formatted only if the job is buried
+    error: BaseException  # for format_traceback(), which is formatted only if the job is buried
     kind: FailureClass
     error_type: str
     text: str  # cut
@@ -47,14 +47,14 @@ class Failure(msgspec.Struct, frozen=True):
     snooze_limit: int | None = None  # how often a job may be put back by Snooze; None: it is no Snooze
     is_unknown_task: bool = False  # it is put back because its name is unknown, which uses up no Snooze of its task
 
-    def traceback(self) -> str:
+    def format_traceback(self) -> str:
         """Formats the traceback; its end, which names the line that failed, is kept."""
         try:
             return _format_traceback(self)[-MAX_TRACEBACK_CHARS:]
         except BaseException:  # noqa: BLE001  a foreign __str__ or __cause__ may raise anything
-            return format_stack(self.handler_lines())
+            return format_stack(self.list_handler_lines())
 
-    def handler_lines(self) -> tuple[Line, ...]:
+    def list_handler_lines(self) -> tuple[Line, ...]:
         """Returns the handler's frames; the last one raised."""
         found: list[Line] = []
         frames = self.frames
@@ -120,9 +120,8 @@ def _format_traceback(failure: Failure) -> str:
     error = failure.error
     is_single = not issubclass(type(error), BaseExceptionGroup)
     if is_single and error.__cause__ is None and error.__context__ is None:
-        return (
-            f"Traceback (most recent call last):\n{format_stack(failure.handler_lines())}{_format_last_line(failure)}"
-        )
+        frames = format_stack(failure.list_handler_lines())
+        return f"Traceback (most recent call last):\n{frames}{_format_last_line(failure)}"
     return "".join(traceback.format_exception(type(error), error, failure.frames))
 
 

@@ -21,15 +21,19 @@ MAX_FIRES = 500  # in one plan, which takes 10 ms; the rest follows with the nex
 MAX_CATCHUP = 10_000  # missed windows, whatever the policy says; the official bound
 
 
-def first_fire_ms(spec: RepeatSpec, now_ms: int) -> int | None:
+def find_first_fire_ms(spec: RepeatSpec, now_ms: int) -> int | None:
     """Returns the first window of a repeatable that is stored now; None if it would never fire."""
-    return _next_fire_ms(spec, now_ms)
+    return _find_next_fire_ms(spec, now_ms)
 
 
-def fire_ms_after_pause(spec: RepeatSpec, due_ms: int, now_ms: int) -> int | None:
+def find_fire_ms_after_pause(spec: RepeatSpec, due_ms: int, now_ms: int) -> int | None:
     """Returns the first window to come of a repeatable whose score was `due_ms` when it was paused; None if it has no
     more. Intervals keep their beat."""
-    return _none_if_past_end(spec, due_ms) if due_ms > now_ms else _first_fire_ms_after_now(spec, due_ms, now_ms)
+    return (
+        _keep_fire_unless_past_end(spec, due_ms)
+        if due_ms > now_ms
+        else _find_first_fire_ms_after_now(spec, due_ms, now_ms)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,22 +68,22 @@ def plan_fires(
     """
     if due_ms > now_ms:
         return FirePlan((), due_ms)
-    following = _next_fire_ms(spec, due_ms)
+    following = _find_next_fire_ms(spec, due_ms)
     is_late = now_ms - due_ms > grace_ms and following is not None and following < now_ms
     if is_late or caught_up_count is not None:
         return _plan_missed_fires(spec, due_ms, fired_count, now_ms, caught_up_count or 0)
     fires = _list_due_fires_ms(spec, due_ms, now_ms, MAX_FIRES)
     allowed, may_go_on = _find_allowed_fires(spec, fires, fired_count)
-    return FirePlan(allowed, _next_fire_ms(spec, fires[-1]) if may_go_on else None)
+    return FirePlan(allowed, _find_next_fire_ms(spec, fires[-1]) if may_go_on else None)
 
 
 def _plan_missed_fires(spec: RepeatSpec, due_ms: int, fired_count: int, now_ms: int, caught_up_count: int) -> FirePlan:
-    cap = _max_missed_fires_to_make_up(spec.missed_fires) - caught_up_count
+    cap = _choose_max_missed_fires_to_make_up(spec.missed_fires) - caught_up_count
     fires = _list_due_fires_ms(spec, due_ms, now_ms, min(cap, MAX_FIRES)) if cap > 0 else []
     allowed, may_go_on = _find_allowed_fires(spec, fires, fired_count)
     if not may_go_on:
         return FirePlan(allowed, None, has_missed=True)
-    next_missed = _next_fire_ms(spec, fires[-1]) if fires else due_ms
+    next_missed = _find_next_fire_ms(spec, fires[-1]) if fires else due_ms
     is_missed = next_missed is not None and next_missed <= now_ms
     if is_missed and cap > len(fires):
         return FirePlan(allowed, next_missed, has_missed=True, goes_on=True)
@@ -87,18 +91,18 @@ def _plan_missed_fires(spec: RepeatSpec, due_ms: int, fired_count: int, now_ms: 
     if is_missed and spec.missed_fires.kind == "fire-all":
         assert next_missed is not None
         given_up = len(_list_due_fires_ms(spec, next_missed, now_ms, MAX_FIRES))
-    return FirePlan(allowed, _first_fire_ms_after_now(spec, due_ms, now_ms), has_missed=True, given_up=given_up)
+    return FirePlan(allowed, _find_first_fire_ms_after_now(spec, due_ms, now_ms), has_missed=True, given_up=given_up)
 
 
 def _find_allowed_fires(spec: RepeatSpec, fires: list[int], fired_count: int) -> _AllowedFires:
     """Returns those of the fires that are within the start, the end and the limit of the repeatable."""
     earliest = spec.start_after_ms or 0
     left = MAX_U64 if spec.limit is None else max(0, spec.limit - fired_count)
-    allowed = tuple(fire for fire in fires if fire >= earliest and _none_if_past_end(spec, fire))[:left]
+    allowed = tuple(fire for fire in fires if fire >= earliest and _keep_fire_unless_past_end(spec, fire))[:left]
     return _AllowedFires(allowed, may_go_on=len(allowed) < left)
 
 
-def _max_missed_fires_to_make_up(policy: MissedFiresPolicy) -> int:
+def _choose_max_missed_fires_to_make_up(policy: MissedFiresPolicy) -> int:
     if policy.kind == "fire-all":
         return min(policy.max_catchup or 0, MAX_CATCHUP)
     return 1 if policy.kind == "fire-once" else 0
@@ -106,26 +110,30 @@ def _max_missed_fires_to_make_up(policy: MissedFiresPolicy) -> int:
 
 def _list_due_fires_ms(spec: RepeatSpec, due_ms: int, now_ms: int, max_fires: int) -> list[int]:
     fires = [due_ms]
-    while len(fires) < max_fires and (following := _next_fire_ms(spec, fires[-1])) is not None and following <= now_ms:
+    while (
+        len(fires) < max_fires
+        and (following := _find_next_fire_ms(spec, fires[-1])) is not None
+        and following <= now_ms
+    ):
         fires.append(following)
     return fires
 
 
-def _next_fire_ms(spec: RepeatSpec, after_ms: int) -> int | None:
-    return _none_if_past_end(spec, next_fire(spec.pattern, max(after_ms, spec.start_after_ms or 0)))
+def _find_next_fire_ms(spec: RepeatSpec, after_ms: int) -> int | None:
+    return _keep_fire_unless_past_end(spec, next_fire(spec.pattern, max(after_ms, spec.start_after_ms or 0)))
 
 
-def _first_fire_ms_after_now(spec: RepeatSpec, due_ms: int, now_ms: int) -> int | None:
+def _find_first_fire_ms_after_now(spec: RepeatSpec, due_ms: int, now_ms: int) -> int | None:
     """Returns the first window after now. Intervals keep their beat."""
     interval_ms = spec.pattern.interval_ms
     if interval_ms is None:
-        return _next_fire_ms(spec, now_ms)
+        return _find_next_fire_ms(spec, now_ms)
     start_ms = max(due_ms, spec.start_after_ms or 0)
     beats = max(0, now_ms - start_ms) // interval_ms
-    return _next_fire_ms(spec, start_ms + beats * interval_ms)
+    return _find_next_fire_ms(spec, start_ms + beats * interval_ms)
 
 
-def _none_if_past_end(spec: RepeatSpec, fire_ms: int | None) -> int | None:
+def _keep_fire_unless_past_end(spec: RepeatSpec, fire_ms: int | None) -> int | None:
     if fire_ms is None or (spec.end_before_ms is not None and fire_ms > spec.end_before_ms):
         return None
     return fire_ms

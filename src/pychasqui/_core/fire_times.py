@@ -7,7 +7,7 @@ from itertools import islice
 
 from .checks import check_int
 from .cron import parse_cron
-from .cron_fires import next_cron_fire_s
+from .cron_fires import find_next_cron_fire_s
 from .repeat_pattern import RepeatPattern
 from .zones import find_zone
 
@@ -23,7 +23,7 @@ def next_fire(pattern: RepeatPattern, after_ms: int) -> int | None:
     else:
         assert pattern.expression is not None
         cron, zone = parse_cron(pattern.expression), find_zone(pattern.tz)
-        second = next_cron_fire_s(cron, zone, after_ms // 1000) if after_ms < LAST_MS else None
+        second = find_next_cron_fire_s(cron, zone, after_ms // 1000) if after_ms < LAST_MS else None
         if second is None:
             return None
         fire_ms = second * 1000

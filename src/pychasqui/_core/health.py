@@ -15,7 +15,7 @@ class WorkerHealth(NamedTuple):
     loop_lag_s: float  # how late the event loop was last
     reconnects: int
     missed_fires: int
-    set_aside: int  # delayed members and repeatables that could not be read
+    buried_count: int  # delayed members and repeatables that could not be read
     dropped_events: int
     refused_records: int  # metric records that a sink has raised at
     redis: str  # what is known of the server; "" before the first connection

@@ -21,7 +21,7 @@ def read_ulid_time_ms(job_id: str) -> int | None:
     return int(ulid_to_timestamp(job_id)) if _ULID.fullmatch(job_id) else None
 
 
-def _new_id_from_the_kernel() -> str:
+def _make_id_by_kernel_randomness() -> str:
     ms = time.time_ns() // 1_000_000
     return str(bytes_to_ulid(ms.to_bytes(6, "big") + os.urandom(10)))
 
@@ -29,7 +29,7 @@ def _new_id_from_the_kernel() -> str:
 def _switch_to_kernel_ids() -> None:
     """Parent and children would all make the same ids from here on, so the children ask the kernel."""
     global new_id
-    new_id = _new_id_from_the_kernel
+    new_id = _make_id_by_kernel_randomness
 
 
 if hasattr(os, "register_at_fork"):

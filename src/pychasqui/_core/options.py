@@ -1,7 +1,8 @@
 """The options of an added job: what a user may pass, how it is checked, and what travels to Redis.
 
-A new option is a field of JobOptions with its meaning, a check in `check_options_for_redis`, and a field of AddOptions,
-which add_with_options.lua reads. `Queue.add`, `Queue.add_bulk` and the encoder take their lists of options from here.
+A new option is a field of JobOptions with its meaning, a check in `check_and_make_add_options`, and a field of
+AddOptions, which add_with_options.lua reads. `Queue.add`, `Queue.add_bulk` and the encoder take their lists of options
+from here.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any, Literal, NamedTuple, TypedDict
 
 from ..errors import LONGEST_DELAY_S, InvalidArgument, InvalidType
 from .retry_options import BackoffSpec
-from .suggestion import make_suggestion
+from .suggestion import make_suggestion_if_any_is_close
 
 Backoff = int | BackoffSpec | Mapping[str, Any]
 Delay = float | datetime
@@ -68,16 +69,16 @@ PLAIN = AddOptions()
 UNIQUE = AddOptions(only="keep")  # a job_id and no options
 
 
-def check_options_for_redis(job_id: str | None, options: JobOptions, max_delay_ms: int) -> AddOptions:
+def check_and_make_add_options(job_id: str | None, options: JobOptions, max_delay_ms: int) -> AddOptions:
     """Checks the names of all options, and the values that Redis has to know.
 
-    `make_retry_override` checks attempts and backoff.
+    `check_and_make_retry_override` checks attempts and backoff.
     """
     if not options.keys() <= OPTION_NAMES:
         refuse_unknown_options(options)
     due = _check_delay_and_make_due(options.get("delay_ms"), options.get("delay"), max_delay_ms)
-    expires_ms = check_optional_timedelta_ms("expires_in", options.get("expires_in"))
-    if expires_ms and due and _ms_until_due(due) >= expires_ms:
+    expires_ms = check_timedelta_as_ms_or_zero("expires_in", options.get("expires_in"))
+    if expires_ms and due and _estimate_ms_until_due(due) >= expires_ms:
         raise InvalidArgument(f"expires_in is {expires_ms} ms, must be longer than the delay: the job would never run")
     unique_for, if_exists = options.get("unique_for"), options.get("if_exists")
     if job_id is None:
@@ -90,7 +91,7 @@ def check_options_for_redis(job_id: str | None, options: JobOptions, max_delay_m
     return AddOptions(due, if_exists or "keep", window_ms, expires_ms)
 
 
-def check_optional_timedelta_ms(field: str, value: Any) -> int:
+def check_timedelta_as_ms_or_zero(field: str, value: Any) -> int:
     """Checks a timedelta of a millisecond or more, and returns milliseconds, rounded up; 0 if there is none."""
     if value is None:
         return 0
@@ -100,7 +101,7 @@ def check_optional_timedelta_ms(field: str, value: Any) -> int:
     return -(-value // timedelta(milliseconds=1))
 
 
-def _ms_until_due(due: str) -> int:
+def _estimate_ms_until_due(due: str) -> int:
     """Returns about how long a job waits until it is due."""
     return int(due) if due.startswith("+") else int(due) - time.time_ns() // 1_000_000
 
@@ -109,9 +110,8 @@ def refuse_unknown_options(options: Mapping[str, Any]) -> None:
     """Raises as Python does for a keyword that a function does not take."""
     if unknown := options.keys() - OPTION_NAMES:
         name = min(unknown)
-        raise InvalidType(
-            f"Queue.add() got an unexpected keyword argument {name!r}{make_suggestion(name, sorted(OPTION_NAMES))}"
-        )
+        suggestion = make_suggestion_if_any_is_close(name, sorted(OPTION_NAMES))
+        raise InvalidType(f"Queue.add() got an unexpected keyword argument {name!r}{suggestion}")
 
 
 def refuse_options_beside_repeat(

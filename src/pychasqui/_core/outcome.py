@@ -13,7 +13,7 @@ import msgspec
 from ..errors import LONGEST_DELAY_S
 from .delivery import Delivery
 from .failure import Failure, FailureClass
-from .retry_delay import retry_delay_ms
+from .retry_delay import compute_retry_delay_ms
 from .retry_options import RetryPolicy
 
 CANCELLED = "cancelled"  # the reason of a job that ends because it was cancelled; it gets no dead letter
@@ -46,13 +46,13 @@ def decide_retry_or_dead(
 
     `snoozes` is how often the job was put back by Snooze before.
     """
-    reason = find_reason_of_death(failure, job.attempt, max_attempts_of(job, default_max_attempts), snoozes)
+    reason = find_reason_of_death(failure, job.attempt, find_max_attempts(job, default_max_attempts), snoozes)
     if reason is not None:
         return Dead(reason)
     if failure.delay_ms is not None:
         return Retry(failure.delay_ms, uses_up_attempt=failure.snooze_limit is None)
     backoff = job.retry.backoff if job.retry is not None else None
-    delay_ms = retry_delay_ms(policy, backoff, job.attempt, jitter)
+    delay_ms = compute_retry_delay_ms(policy, backoff, job.attempt, jitter)
     return Retry(min(delay_ms, 1000 * LONGEST_DELAY_S))  # Lua adds it to a time, exactly up to 2**53
 
 
@@ -70,7 +70,7 @@ def find_reason_of_death(failure: Failure, attempt: int, max_attempts: int, snoo
     return "retries_exhausted" if is_over else None
 
 
-def max_attempts_of(job: Delivery, default: int) -> int:
+def find_max_attempts(job: Delivery, default: int) -> int:
     """Returns the job's own max_attempts if it has one, else `default`, the worker's."""
     own = job.retry.max_attempts if job.retry is not None else None
     return default if own is None else own

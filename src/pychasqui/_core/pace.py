@@ -19,7 +19,7 @@ class PaceEstimate:
         self._finished = 0
         self._at = now
 
-    def record_finished(self, finished_total: int, now: float) -> None:
+    def record_finished_if_time_passed(self, finished_total: int, now: float) -> None:
         elapsed = now - self._at
         if elapsed < SHORTEST_S:
             return

@@ -134,14 +134,14 @@ def make_default_repeatable_key(job_name: str, pattern: RepeatPattern) -> str:
     return f"{job_name}::cron:{pattern.expression}:{'UTC' if pattern.tz is None else pattern.tz}"
 
 
-def to_repeat_pattern(value: object) -> RepeatPattern:
+def check_and_make_repeat_pattern(value: object) -> RepeatPattern:
     """Checks a user's `repeat`: a pattern, or a mapping of its fields."""
     if isinstance(value, RepeatPattern):
         return value
     return RepeatPattern(**_check_mapping_fields("repeat", value, ("kind", "expression", "tz", "interval_ms")))
 
 
-def to_missed_fires_policy(value: object) -> MissedFiresPolicy:
+def check_and_make_missed_fires_policy(value: object) -> MissedFiresPolicy:
     """Checks a user's `missed_fires`: a policy, a mapping of its fields, or None."""
     if value is None:
         return MissedFiresPolicy.skip()

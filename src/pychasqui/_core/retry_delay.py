@@ -8,7 +8,9 @@ from collections.abc import Callable
 from .retry_options import BackoffSpec, RetryPolicy
 
 
-def retry_delay_ms(policy: RetryPolicy, backoff: BackoffSpec | None, attempt: int, jitter: Callable[[int], int]) -> int:
+def compute_retry_delay_ms(
+    policy: RetryPolicy, backoff: BackoffSpec | None, attempt: int, jitter: Callable[[int], int]
+) -> int:
     """Returns the delay after the run with this (0-based) attempt number has failed.
 
     `jitter(n)` returns an integer from 0 to n - 1. It is added on top of the bound, as in the official engine.

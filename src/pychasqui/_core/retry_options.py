@@ -60,7 +60,7 @@ class RetryOverride(msgspec.Struct, frozen=True, gc=False):
     backoff: BackoffSpec | None = None
 
 
-def make_retry_override(
+def check_and_make_retry_override(
     attempts: int | None, backoff: int | BackoffSpec | Mapping[str, Any] | None
 ) -> RetryOverride | None:
     """Checks the `attempts` and `backoff` of an add; returns None if the job sets neither."""
@@ -68,7 +68,7 @@ def make_retry_override(
         return None
     return RetryOverride(
         max_attempts=None if attempts is None else _check_attempts(attempts),
-        backoff=None if backoff is None else _to_backoff(backoff),
+        backoff=None if backoff is None else _check_and_make_backoff(backoff),
     )
 
 
@@ -79,17 +79,17 @@ def _check_attempts(attempts: int) -> int:
     return int(attempts)
 
 
-def _to_backoff(backoff: object) -> BackoffSpec:
+def _check_and_make_backoff(backoff: object) -> BackoffSpec:
     if isinstance(backoff, BackoffSpec):
         return _check_backoff(backoff)
     if isinstance(backoff, Mapping):
-        return _check_backoff(_backoff_from_mapping(backoff))
+        return _check_backoff(_make_backoff_from_mapping(backoff))
     if isinstance(backoff, int) and not isinstance(backoff, bool):
         return BackoffSpec("fixed", _check_unsigned("backoff", backoff, MAX_U64))
     raise InvalidType(f"backoff must be milliseconds (int), a BackoffSpec or a dict, not {backoff!r}")
 
 
-def _backoff_from_mapping(backoff: Mapping[str, Any]) -> BackoffSpec:
+def _make_backoff_from_mapping(backoff: Mapping[str, Any]) -> BackoffSpec:
     fields = dict(backoff)
     unknown = fields.keys() - set(BackoffSpec.__struct_fields__)
     if unknown:

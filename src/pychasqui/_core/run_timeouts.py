@@ -20,7 +20,7 @@ class RunTimeouts:
     all_s: float | None = None
     by_name: Mapping[str, float] = field(default_factory=dict)
 
-    def timeout_s_for(self, name: str) -> float | None:
+    def find_timeout_s(self, name: str) -> float | None:
         return self.by_name.get(name, self.all_s)
 
     def overridden_by(self, later: RunTimeouts) -> RunTimeouts:
@@ -29,12 +29,12 @@ class RunTimeouts:
         return RunTimeouts(all_s, {**self.by_name, **later.by_name})
 
     @property
-    def shortest_s(self) -> float | None:
+    def shortest_timeout_s(self) -> float | None:
         known = [*self.by_name.values(), *(() if self.all_s is None else (self.all_s,))]
         return min(known, default=None)
 
 
-def check_run_timeouts(field: str, value: Any) -> RunTimeouts:
+def check_and_make_run_timeouts(field: str, value: Any) -> RunTimeouts:
     """Checks what a worker is given as its timeout: nothing, a span, or a span for each name."""
     if value is None:
         return RunTimeouts()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 
-def make_suggestion(name: str, known: Iterable[str]) -> str:
+def make_suggestion_if_any_is_close(name: str, known: Iterable[str]) -> str:
     """Returns the end of an error about an unknown name: "; did you mean ...?", or nothing if no name is close."""
     from difflib import get_close_matches
 

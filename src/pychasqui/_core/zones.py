@@ -33,34 +33,34 @@ class NoZoneDatabase(UnknownZone):
 
 
 class Zone:
-    """The rules of one zone: its wall clock shows UTC + utc_offset_s()."""
+    """The rules of one zone: its wall clock shows UTC + find_utc_offset_s()."""
 
     __slots__ = ("_rules",)
 
     def __init__(self, rules: tzinfo) -> None:
         self._rules = rules
 
-    def utc_offset_s(self, at_s: int) -> int:
+    def find_utc_offset_s(self, at_s: int) -> int:
         """Returns the offset from UTC at this time."""
-        return _to_seconds(self._local_time_at(at_s).utcoffset())
+        return _to_seconds(self._to_local_time(at_s).utcoffset())
 
     def find_first_offset_change(self, after_s: int, until_s: int) -> int | None:
         """Returns when the offset first differs from that at `after_s`; None if it is the same up to `until_s`."""
         if isinstance(self._rules, timezone):
             return None
-        before = self.utc_offset_s(after_s)
+        before = self.find_utc_offset_s(after_s)
         # If the offset does not change within a year by then, it never changes again.
         until_s = min(until_s, max(after_s, _RULES_ONLY_FROM) + _A_YEAR_AND_MORE)
         while after_s < until_s:
             step_end = min(after_s + _STEP_S, until_s)
-            if self.utc_offset_s(step_end) != before:
+            if self.find_utc_offset_s(step_end) != before:
                 return self._bisect_offset_change(after_s, step_end, before)
             after_s = step_end
         return None
 
-    def wall_time_before_clocks_went_back(self, at_s: int) -> int | None:
+    def find_wall_time_before_set_back(self, at_s: int) -> int | None:
         """If this time is shown for the second time, returns what the clock showed when it was put back; else None."""
-        local = self._local_time_at(at_s)
+        local = self._to_local_time(at_s)
         if not local.fold:
             return None
         first_offset = _to_seconds(local.replace(fold=0).utcoffset())
@@ -73,13 +73,13 @@ class Zone:
         """Returns the first second of (low, high] at which the offset is no longer `offset_before_s`."""
         while high - low > 1:
             middle = (low + high) // 2
-            if self.utc_offset_s(middle) == offset_before_s:
+            if self.find_utc_offset_s(middle) == offset_before_s:
                 low = middle
             else:
                 high = middle
         return high
 
-    def _local_time_at(self, at_s: int) -> datetime:
+    def _to_local_time(self, at_s: int) -> datetime:
         return (_EPOCH + timedelta(seconds=at_s)).astimezone(self._rules)
 
 

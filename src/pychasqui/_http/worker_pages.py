@@ -65,7 +65,12 @@ def _make_health_metrics(health: WorkerHealth) -> Iterator[Metric]:
         ("worker_ready", "gauge", "1 if this worker can run jobs.", int(health.trouble is None)),
         ("redis_reconnects_total", "counter", "Connections made again after a loss.", health.reconnects),
         ("schedule_missed_total", "counter", "Repeatables found after their time.", health.missed_fires),
-        ("set_aside_total", "counter", "Delayed members and repeatables that could not be decoded.", health.set_aside),
+        (
+            "set_aside_total",
+            "counter",
+            "Delayed members and repeatables that could not be decoded.",
+            health.buried_count,
+        ),
         ("events_dropped_total", "counter", "Events that Redis did not take.", health.dropped_events),
         ("metrics_refused_total", "counter", "Records at which a sink has raised an error.", health.refused_records),
     )

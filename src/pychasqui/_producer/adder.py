@@ -19,7 +19,7 @@ from typing import Any
 
 from .._core.limits import ADD_BATCH_BYTES, ADD_BATCH_JOBS, ADD_WINDOW, LEDGER_TTL_MS
 from .._core.options import PLAIN, AddOptions
-from .._core.pauses import LONGEST_RESEND_PAUSE_S, longer_pause_s
+from .._core.pauses import LONGEST_RESEND_PAUSE_S, compute_longer_pause_s
 from .._redis.broker import Broker
 from .._redis.error_actions import ErrorAction, action_for
 from ..errors import AddUnknown, ChasquiError, ConnectionLost, NotRedis, RedisTrouble, ReplyError
@@ -291,7 +291,7 @@ class Adder:
         while self._stuck:
             deadline = min(batch.deadline for batch in self._unanswered_batches())
             await asyncio.sleep(min(self._pause, max(0.0, deadline - asyncio.get_running_loop().time())))
-            self._pause = longer_pause_s(self._pause, FIRST_PAUSE_S, LONGEST_RESEND_PAUSE_S)
+            self._pause = compute_longer_pause_s(self._pause, FIRST_PAUSE_S, LONGEST_RESEND_PAUSE_S)
             try:
                 await self._add_broker.connect(min(batch.deadline for batch in self._unanswered_batches()))
             except ConnectionLost as error:

@@ -19,10 +19,10 @@ from .._core.options import (
     UNIQUE,
     AddOptions,
     JobOptions,
-    check_optional_timedelta_ms,
-    check_options_for_redis,
+    check_and_make_add_options,
+    check_timedelta_as_ms_or_zero,
 )
-from .._core.retry_options import make_retry_override
+from .._core.retry_options import check_and_make_retry_override
 from .._core.user_objects import class_name_of
 from .._wire.envelope import (
     EXPIRES,
@@ -120,8 +120,8 @@ class Encoder:
         own_id = _ids.new_id() if job_id is None else checks.check_new_job_id(job_id)
         if options:
             self._warn_once_if_datetime_is_naive(options.get("delay_ms"))
-            add_options = check_options_for_redis(job_id, options, self.max_delay_ms)
-            retry = make_retry_override(options.get("attempts"), options.get("backoff"))
+            add_options = check_and_make_add_options(job_id, options, self.max_delay_ms)
+            retry = check_and_make_retry_override(options.get("attempts"), options.get("backoff"))
             extras = _encode_own_extras(options, add_options)
         else:
             add_options, retry, extras = PLAIN if job_id is None else UNIQUE, None, b""
@@ -210,7 +210,7 @@ def _encode_own_extras(options: JobOptions, add_options: AddOptions) -> bytes:
 
     add_with_options.lua sets the time at its end.
     """
-    timeout_ms = check_optional_timedelta_ms("timeout", options.get("timeout"))
+    timeout_ms = check_timedelta_as_ms_or_zero("timeout", options.get("timeout"))
     extras = {TIMEOUT: timeout_ms} if timeout_ms else {}
     if add_options.expires_ms:
         extras[EXPIRES] = max(_now_ms() + add_options.expires_ms, 2**32)  # eight bytes, also while a clock is at 1970

@@ -11,7 +11,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from .._core.pauses import FIRST_PAUSE_S, LONGEST_RESEND_PAUSE_S, longer_pause_s
+from .._core.pauses import FIRST_PAUSE_S, LONGEST_RESEND_PAUSE_S, compute_longer_pause_s
 from ..errors import ConnectionLost, ReplyError
 from .connection import Connection
 from .error_actions import ErrorAction, action_for, may_send_again_after
@@ -126,7 +126,7 @@ class RedisCalls:
                     raise
             await asyncio.sleep(pause_s)
             # The second call comes at once.
-            pause_s = longer_pause_s(pause_s, FIRST_PAUSE_S, LONGEST_RESEND_PAUSE_S)
+            pause_s = compute_longer_pause_s(pause_s, FIRST_PAUSE_S, LONGEST_RESEND_PAUSE_S)
 
     def send(self, words: tuple[Any, ...], on_reply: OnReply) -> None:
         """Sends one command in this turn's write. `on_reply` gets its reply, or at once why it cannot be sent."""

@@ -18,7 +18,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from .._core.pauses import JITTER, LONGEST_RESEND_PAUSE_S, GrowingPause, longer_pause_s
+from .._core.pauses import JITTER, LONGEST_RESEND_PAUSE_S, GrowingPause, compute_longer_pause_s
 from ..errors import (
     AuthenticationFailed,
     ChasquiError,
@@ -100,7 +100,7 @@ class Connection:
                 if not may_send_again_after(error) or asyncio.get_running_loop().time() >= give_up_at:
                     raise
                 await asyncio.sleep(pause_s if action_for(error) is ErrorAction.RETRY else 0.0)
-                pause_s = longer_pause_s(pause_s, RESEND_PAUSE_S, LONGEST_RESEND_PAUSE_S)
+                pause_s = compute_longer_pause_s(pause_s, RESEND_PAUSE_S, LONGEST_RESEND_PAUSE_S)
 
     def set_timeout(self, timeout_s: float) -> None:
         self.timeout_s = timeout_s
@@ -211,7 +211,7 @@ class Connection:
                 if asyncio.get_running_loop().time() >= credentials_due_at:
                     return AuthenticationFailed(*error.args)
                 self._report_failure(error)
-                self._backoff.shorten(LATE_CREDENTIALS_PAUSE_S)
+                self._backoff.shorten_to_at_most(LATE_CREDENTIALS_PAUSE_S)
             except ChasquiError as error:
                 if not isinstance(error, ReplyError) or action_for(error) is ErrorAction.FATAL:
                     return error

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import NamedTuple
 
-from .._core.checks import is_queue_name
+from .._core.checks import is_valid_queue_name
 from .._core.defaults import GROUP
 from .._core.limits import MAX_REGISTERED
 from .._wire.entry import decode_name_or_empty
@@ -177,4 +177,4 @@ async def _scan_node_for_names(calls: RedisCalls, give_up_at: float) -> FoundNam
 def _filter_valid_names(raw_names: Iterable[bytes]) -> Iterator[str]:
     """Returns the names that a queue can have: other programs may have written the others."""
     names = map(decode_name_or_empty, raw_names)
-    return filter(is_queue_name, names)
+    return filter(is_valid_queue_name, names)

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from .._core.run_timeouts import RunTimeouts, check_run_timeouts
+from .._core.run_timeouts import RunTimeouts, check_and_make_run_timeouts
 from ..errors import InvalidArgument, RedisTrouble
 from ..queue import Queue
 from ..settings import find_setting
@@ -150,6 +150,6 @@ def _describe_missing_tasks(modules: tuple[str, ...]) -> str:
 
 def _merge_run_timeouts(given: Any, definitions: list[TaskDefinition]) -> RunTimeouts:
     """The timeouts of a worker: those of the tasks by their names, and that of the queue for all others."""
-    queue_timeouts = check_run_timeouts("timeout", find_setting("timeout", given).value)
+    queue_timeouts = check_and_make_run_timeouts("timeout", find_setting("timeout", given).value)
     own = {name: one.timeout.total_seconds() for one in definitions for name in one.names if one.timeout is not None}
     return queue_timeouts.overridden_by(RunTimeouts(None, own))

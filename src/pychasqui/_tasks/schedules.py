@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .._core.repeat_pattern import MissedFiresPolicy, RepeatPattern
-from .._core.retry_options import make_retry_override
+from .._core.retry_options import check_and_make_retry_override
 from .._wire.msgpack import encode_data
 from ..errors import DecodeError, InvalidArgument, InvalidType
 from ..queue import Queue
@@ -115,5 +115,5 @@ def _is_stored_as_declared(stored: Repeatable, schedule: Schedule, data: Any, re
         (meta.job_name, meta.pattern) == (schedule.definition.name, schedule.pattern)
         and (meta.missed_fires or MissedFiresPolicy.skip()) == schedule.missed_fires
         and encode_data(stored.data) == encode_data(data)  # not ==, which takes True for 1
-        and stored.retry == make_retry_override(retry["attempts"], retry["backoff"])
+        and stored.retry == check_and_make_retry_override(retry["attempts"], retry["backoff"])
     )

@@ -7,8 +7,8 @@ from datetime import datetime, timedelta
 from typing import Any, TypedDict
 
 from .._core.checks import check_queue_name
-from .._core.options import IfExists, check_options_for_redis
-from .._core.retry_options import LONGEST_DELAY_MS, BackoffSpec, make_retry_override
+from .._core.options import IfExists, check_and_make_add_options
+from .._core.retry_options import LONGEST_DELAY_MS, BackoffSpec, check_and_make_retry_override
 from .._core.run_timeouts import check_timeout_s
 from ..errors import InvalidArgument, InvalidType
 from .foreign_option_names import describe_unknown_option
@@ -55,7 +55,7 @@ def check_task_options(owner: str, options: Mapping[str, Any]) -> dict[str, Any]
             raise InvalidType(f"{owner}: {describe_unknown_option(name, OPTIONS_OF_A_TASK)}")
     given = check_send_options(owner, options)
     checked: Any = {name: given[name] for name in ("expires_in", "unique_for", "if_exists") if name in given}
-    check_options_for_redis("any id", checked, 0)  # here, and not when the first job is added
+    check_and_make_add_options("any id", checked, 0)  # here, and not when the first job is added
     return given
 
 
@@ -79,7 +79,7 @@ def check_send_options(owner: str, options: Mapping[str, Any]) -> dict[str, Any]
         check_timeout_s(f"{owner}: timeout", given["timeout"])
     if "queue" in given:
         check_queue_name(given["queue"])
-    make_retry_override(given.get("attempts"), _make_backoff_that_workers_keep(given.get("backoff")))
+    check_and_make_retry_override(given.get("attempts"), _make_backoff_that_workers_keep(given.get("backoff")))
     return given
 
 

@@ -38,7 +38,7 @@ class ThreadCalls:
         call = _ThreadCall(function, asyncio.get_running_loop())
         self._inbox.append(call)
         if not self._threads.is_waking:
-            self._threads.wake_or_start_one()
+            self._threads.wake_or_start_one_unless_all_busy()
         if not self._threads.count:
             self._inbox.remove(call)
             raise RuntimeError("no thread can be started")
@@ -73,7 +73,7 @@ class ThreadCalls:
             except IndexError:
                 return
             if self._inbox and not self._threads.is_waking:
-                self._threads.wake_or_start_one()
+                self._threads.wake_or_start_one_unless_all_busy()
             if call.run_unless_cancelled():
                 self._ended.append(call)
                 if not self._delivery_is_due:

@@ -61,15 +61,15 @@ class CompletedEvents:
         self.jobs = jobs
         self.were_written = self._is_refused = False
 
-    def make(self) -> EventBatch:
+    def make_batch_unless_written(self) -> EventBatch:
         """Returns those that are to be written: none if the same call is sent again after they were."""
         jobs, self._is_refused = [] if self.were_written else self.jobs, False
-        return self._writer.make_completed_and_missing_active_events(jobs, self._note_written)
+        return self._writer.make_completed_and_missing_active_events(jobs, self._note_and_record_write_result)
 
-    def _note_written(self, count: int, trouble: RedisTrouble | None) -> None:
+    def _note_and_record_write_result(self, count: int, trouble: RedisTrouble | None) -> None:
         self._is_refused = self._is_refused or trouble is not None
         self.were_written = not self._is_refused
-        self._writer.record_write_result(count, trouble)
+        self._writer.note_written_or_count_dropped(count, trouble)
 
 
 class SentAck(NamedTuple):
@@ -103,12 +103,14 @@ class Acker(Service):
         self._metrics = metrics
         self._result_ttl_ms = result_ttl_ms  # 0: results are not stored
         # hot: chosen once; a plain ack knows nothing of results
-        self.queue_ack = self._queue_ack_with_result if result_ttl_ms else self._queue_ack_without_result
+        self.queue_ack = self._encode_result_and_queue_ack if result_ttl_ms else self._queue_ack_without_result
         self._batch_sizes = shared.batch_sizes
-        self._breaking: bytes | None = None  # the entry id of the large result that was sent when a connection ended
+        self._breaking_entry_id: bytes | None = (
+            None  # the entry id of the large result that was sent when a connection ended
+        )
         self._breaks = 0  # how many connections have ended at it
-        self._sent_events: list[CompletedEvents] = []  # those of acks that have failed
-        self._with_events: set[bytes] = set()  # entries of jobs whose event is written, and that are not acked
+        self._events_of_failed_acks: list[CompletedEvents] = []  # those of acks that have failed
+        self._entries_with_event: set[bytes] = set()  # entries of jobs whose event is written, and that are not acked
         self._reconnects = 0  # of the broker, when the last of them ended
         unsettled = shared.holdings.unsettled
         self._done, self._done_by_script = (
@@ -118,7 +120,7 @@ class Acker(Service):
         self._failed, self._dead = unsettled.failed, unsettled.dead
         self._kinds = (
             OutcomeKind(unsettled.done, self._ack_plain_jobs),
-            OutcomeKind(unsettled.done_by_script, self._ack_jobs_by_script),
+            OutcomeKind(unsettled.done_by_script, self._ack_by_script_and_drop_breaking_result),
             OutcomeKind(self._failed, mover.reschedule_first_batches),
             OutcomeKind(self._dead, mover.bury_first_batches),
         )
@@ -128,8 +130,8 @@ class Acker(Service):
         if self._sleeper is not None:
             self.wake_if_asleep()
 
-    def _queue_ack_with_result(self, job: Delivery, result: Any) -> None:
-        job.result, job.why_not_stored = try_encode_result(job, result)
+    def _encode_result_and_queue_ack(self, job: Delivery, result: Any) -> None:
+        job.result, job.why_not_stored = encode_result_or_log_why_not(job, result)
         self._done_by_script.append(job)
         if self._sleeper is not None:
             self.wake_if_asleep()
@@ -144,7 +146,7 @@ class Acker(Service):
         if self._sleeper is not None:
             self.wake_if_asleep()
 
-    async def _run(self) -> None:
+    async def _run_until_stopped(self) -> None:
         while True:
             ready = [
                 kind
@@ -152,47 +154,49 @@ class Acker(Service):
                 if (kind.unsettled.waiting or kind.unsettled.refused) and kind.unsettled.is_ready  # hot: most have none
             ]
             if len(ready) == 1:
-                await self._send_some_outcomes(ready[0])
+                await self._settle_some_outcomes_or_schedule_retry(ready[0])
             elif ready:  # at the same time: on a slow line, one kind must not wait for the replies of the others
-                await asyncio.gather(*map(self._send_some_outcomes, ready))
+                await asyncio.gather(*map(self._settle_some_outcomes_or_schedule_retry, ready))
             elif self._is_stopping and self._has_only_refused_left():
                 return
             else:
-                await self._wait_until_sendable()
+                await self._wait_for_outcome_or_end_of_pause()
 
-    async def _wait_until_sendable(self) -> None:
+    async def _wait_for_outcome_or_end_of_pause(self) -> None:
         """Waits until something can be sent."""
         unsettled = [kind.unsettled for kind in self._kinds if kind.unsettled.waiting or kind.unsettled.refused]
         wait_s = min(each.wait_s for each in unsettled) if unsettled else None
         if self._is_stopping and wait_s is not None:
             await asyncio.sleep(wait_s)
         else:
-            await self._sleep(wait_s)
+            await self._sleep_until_woken(wait_s)
 
     def _has_only_refused_left(self) -> bool:
         """Returns whether only outcomes are left that Redis refuses for good: their entries stay pending."""
         return all(not kind.unsettled.waiting or kind.unsettled.is_refused for kind in self._kinds)
 
-    async def _send_some_outcomes(self, kind: OutcomeKind) -> None:
+    async def _settle_some_outcomes_or_schedule_retry(self, kind: OutcomeKind) -> None:
         """Sends one batch of this kind or a few. Outcomes leave their list only when Redis has answered."""
         kind.unsettled.move_refused_batch_to_waiting_if_due()
         try:
             await kind.settle()
         except RedisTrouble as error:
-            self._schedule_retry(kind.unsettled, error)
+            self._schedule_retry_and_signal_missing_group(kind.unsettled, error)
         self._settled.send()
 
     async def _ack_plain_jobs(self) -> None:
-        await self._send_acks(self._done, self._send_plain_ack, self._kinds[0])
+        await self._send_ack_batches_and_wait_for_answers(self._done, self._send_plain_ack_batch, self._kinds[0])
 
-    async def _ack_jobs_by_script(self) -> None:
+    async def _ack_by_script_and_drop_breaking_result(self) -> None:
         try:
-            await self._send_acks(self._done_by_script, self._send_ack_batch_by_script, self._kinds[1])
+            await self._send_ack_batches_and_wait_for_answers(
+                self._done_by_script, self._send_ack_batch_by_script, self._kinds[1]
+            )
         except RedisTrouble as error:
-            self._drop_result_after_repeated_breaks(error)
+            self._count_break_and_drop_result_at_max(error)
             raise
 
-    async def _send_acks(
+    async def _send_ack_batches_and_wait_for_answers(
         self, done_jobs: list[Delivery], send_batch: Callable[[int], SentAck], kind: OutcomeKind
     ) -> None:
         """Sends small batches, the next one before the last is answered, until none is left or another kind waits."""
@@ -203,7 +207,7 @@ class Acker(Service):
             while True:
                 # After a failure one by one: a result that is too large takes the answers of others with it.
                 at_once = 1 if kind.unsettled.is_after_failure else ACKS_AT_ONCE
-                if len(asked) < at_once and len(done_jobs) > sent and not self._has_other_kind_to_send(kind):
+                if len(asked) < at_once and len(done_jobs) > sent and not self._is_other_kind_ready(kind):
                     asked.append(send_batch(sent))
                     sent += len(asked[-1].jobs)
                     await asyncio.sleep(0)  # so that no two leave in one write: the server would run both in one go
@@ -218,27 +222,29 @@ class Acker(Service):
                     return
         except RedisTrouble:  # all of them are sent again, but not the events that Redis has taken
             await asyncio.gather(*(ack.reply for ack in asked), return_exceptions=True)
-            self._sent_events += [ack.events for ack in asked if ack.events is not None]
+            self._events_of_failed_acks += [ack.events for ack in asked if ack.events is not None]
             raise
         except asyncio.CancelledError:
             for ack in asked:
                 ack.reply.cancel()
             raise
 
-    def _send_plain_ack(self, start: int) -> SentAck:
+    def _send_plain_ack_batch(self, start: int) -> SentAck:
         jobs = self._done[start : start + self._batch_sizes.ack]
-        ids, events = [job.entry_id for job in jobs], self._make_completed_events(jobs)
-        make_events = None if events is None else events.make
+        ids, events = [job.entry_id for job in jobs], self._make_completed_events_if_enabled(jobs)
+        make_events = None if events is None else events.make_batch_unless_written
         return SentAck(jobs, self._broker.send_ack(self._group, ids, make_events), events)
 
     def _send_ack_batch_by_script(self, start: int) -> SentAck:
-        jobs = self._done_by_script[start : start + self._script_batch_size(start)]
-        events = self._make_completed_events(jobs)
-        make_events = None if events is None else events.make
-        ack = (self._ack_with_results if self._result_ttl_ms else self._ack_unique)(jobs, make_events)
+        jobs = self._done_by_script[start : start + self._choose_script_batch_size(start)]
+        events = self._make_completed_events_if_enabled(jobs)
+        make_events = None if events is None else events.make_batch_unless_written
+        ack = (self._ack_with_results_and_log_refused if self._result_ttl_ms else self._ack_and_release_unique_ids)(
+            jobs, make_events
+        )
         return SentAck(jobs, asyncio.create_task(ack), events)
 
-    async def _ack_with_results(self, jobs: list[Delivery], events: EventsOnSend | None) -> None:
+    async def _ack_with_results_and_log_refused(self, jobs: list[Delivery], events: EventsOnSend | None) -> None:
         ids = [job.entry_id for job in jobs]
         results = [(job.id, job.result) for job in jobs if job.result is not None]
         unique = [(job.entry_id, job.id) for job in jobs if job.may_be_unique]
@@ -246,7 +252,7 @@ class Acker(Service):
         if refused:
             log.warning("Redis has refused %d results; their jobs are done", refused)
 
-    def _drop_result_after_repeated_breaks(self, error: RedisTrouble) -> None:
+    def _count_break_and_drop_result_at_max(self, error: RedisTrouble) -> None:
         """Stops sending a result at which connections end.
 
         The server ends the connection at a result that is too large for it, and a slow line takes too long for one.
@@ -256,8 +262,8 @@ class Acker(Service):
         if job.result is None or len(job.result) <= RESULT_BATCH_BYTES:
             return
         reconnects = self._broker.reconnects
-        if job.entry_id != self._breaking:
-            self._breaking, self._breaks = job.entry_id, 1
+        if job.entry_id != self._breaking_entry_id:
+            self._breaking_entry_id, self._breaks = job.entry_id, 1
         elif reconnects > self._reconnects:
             self._breaks += 1
         self._reconnects = reconnects
@@ -266,23 +272,23 @@ class Acker(Service):
             job.result, job.why_not_stored = None, why
             log_unstored_result(job, why)
 
-    async def _ack_unique(self, jobs: list[Delivery], events: EventsOnSend | None) -> None:
+    async def _ack_and_release_unique_ids(self, jobs: list[Delivery], events: EventsOnSend | None) -> None:
         await self._broker.ack_unique(self._group, [(job.entry_id, job.id) for job in jobs], events)
 
     def _remove_and_record_acked_jobs(
         self, done_jobs: list[Delivery], acked_jobs: list[Delivery], kind: OutcomeKind
     ) -> None:
         del done_jobs[: len(acked_jobs)]
-        kind.unsettled.record_answer([], "")
-        if self._with_events:
-            self._with_events.difference_update(job.entry_id for job in acked_jobs)
+        kind.unsettled.record_answer_and_end_pause([], "")
+        if self._entries_with_event:
+            self._entries_with_event.difference_update(job.entry_id for job in acked_jobs)
         if self._metrics is not None:
             self._metrics.jobs_done(acked_jobs)
 
-    def _has_other_kind_to_send(self, kind: OutcomeKind) -> bool:
+    def _is_other_kind_ready(self, kind: OutcomeKind) -> bool:
         return any(other.unsettled.is_ready for other in self._kinds if other is not kind)
 
-    def _script_batch_size(self, start: int) -> int:
+    def _choose_script_batch_size(self, start: int) -> int:
         """Returns how many jobs one call acks: as many as cost about RESULT_BATCH_BYTES."""
         max_jobs = self._batch_sizes.ack if self._result_ttl_ms else OUTCOME_BATCH
         costs = accumulate(
@@ -291,33 +297,33 @@ class Acker(Service):
         )
         return max(1, bisect_right(list(costs), RESULT_BATCH_BYTES))
 
-    def _make_completed_events(self, jobs: list[Delivery]) -> CompletedEvents | None:
+    def _make_completed_events_if_enabled(self, jobs: list[Delivery]) -> CompletedEvents | None:
         """Returns the events that the broker writes right behind the ack of these jobs."""
         if self._event_writer is None:
             return None
-        if self._sent_events or self._with_events:  # hot: only after an ack has failed
-            jobs = self._find_jobs_without_completed_event(jobs)
+        if self._events_of_failed_acks or self._entries_with_event:  # hot: only after an ack has failed
+            jobs = self._note_written_and_find_jobs_without_event(jobs)
         return CompletedEvents(self._event_writer, jobs)
 
-    def _find_jobs_without_completed_event(self, jobs: list[Delivery]) -> list[Delivery]:
+    def _note_written_and_find_jobs_without_event(self, jobs: list[Delivery]) -> list[Delivery]:
         """Leaves out those whose event Redis has taken behind an ack that it has refused."""
-        for events in self._sent_events:
+        for events in self._events_of_failed_acks:
             if events.were_written:
-                self._with_events.update(job.entry_id for job in events.jobs)
-        self._sent_events = []
-        return [job for job in jobs if job.entry_id not in self._with_events]
+                self._entries_with_event.update(job.entry_id for job in events.jobs)
+        self._events_of_failed_acks = []
+        return [job for job in jobs if job.entry_id not in self._entries_with_event]
 
-    def _schedule_retry(self, unsettled: Unsettled[Any], error: RedisTrouble) -> None:
+    def _schedule_retry_and_signal_missing_group(self, unsettled: Unsettled[Any], error: RedisTrouble) -> None:
         """Has this kind sent again after a pause, and reports a missing group."""
         action = action_for(error)
         if action is ErrorAction.NO_GROUP:  # a worker that drains does not read, so no other part notices
             self._group_gone.send()
-            unsettled.record_failure(error, REGROUP_S)
+            unsettled.record_failure_and_begin_pause(error, REGROUP_S)
             return
-        unsettled.record_failure(error)
+        unsettled.record_failure_and_begin_pause(error)
 
 
-def try_encode_result(job: Delivery, result: Any) -> tuple[bytes | None, str]:
+def encode_result_or_log_why_not(job: Delivery, result: Any) -> tuple[bytes | None, str]:
     """Returns the encoded result, or None and why: a result that cannot be stored does not fail its job."""
     try:
         encoded = encode_data(result)

@@ -51,9 +51,9 @@ class BatchSizes:
         if now - self._asked_at > KEPT_S:
             self._use_small_batches()
         self._asked_at, self._ask_at = now, now + ASK_EVERY_S
-        broker.request_client_count(self._choose_batches_by_client_count)
+        broker.request_client_count(self._set_batches_by_client_count)
 
-    def _choose_batches_by_client_count(self, count: int | None) -> None:
+    def _set_batches_by_client_count(self, count: int | None) -> None:
         if count is None:
             self._ask_at = self._asked_at + REFUSED_S
         if count is not None and count <= OWN_CONNECTIONS:

@@ -11,12 +11,12 @@ from .._core import checks, defaults
 from .._core.config import Option, accept_any_value, make_minimum_check, make_optional_check, make_range_check
 from .._core.limits import MAX_RESULT_TTL_MS, MAX_TICK_MS, MAX_U32, MAX_WORKER_LEASE_MS, MIN_WORKER_LEASE_MS
 from .._core.retry_options import RetryPolicy
-from .._core.run_timeouts import GivenTimeout, RunTimeouts, check_run_timeouts
+from .._core.run_timeouts import GivenTimeout, RunTimeouts, check_and_make_run_timeouts
 from .._redis.credentials import CredentialProvider
 from ..errors import InvalidArgument
 from ..metrics import MetricsSink
 from ..tracing import TracingOption, check_tracing
-from .handlers import Handler, check_handler, is_async
+from .handlers import Handler, check_handler, is_async_handler
 
 
 def _check_or_make_consumer_id(_: str, value: Any) -> str:
@@ -51,7 +51,7 @@ class WorkerConfig:
     retry: Option[RetryPolicy | None, RetryPolicy] = Option(RetryPolicy(), accept_any_value, none_is_default=True)
     """the delays between runs, unless the job sets its own"""
 
-    timeout: Option[GivenTimeout | RunTimeouts | None, RunTimeouts] = Option(None, check_run_timeouts)
+    timeout: Option[GivenTimeout | RunTimeouts | None, RunTimeouts] = Option(None, check_and_make_run_timeouts)
     """how long a run may take (seconds, a timedelta, or either for each name), unless the job sets its own time"""
 
     # Who it is
@@ -125,7 +125,7 @@ class WorkerConfig:
     def __post_init__(self) -> None:
         checks.check_queue_name(self.queue_name)
         check_handler(self.handler)
-        if self.timeout.shortest_s is not None and not is_async(self.handler):
+        if self.timeout.shortest_timeout_s is not None and not is_async_handler(self.handler):
             raise InvalidArgument(
                 "timeout contradicts a handler that is a plain function: a thread cannot be stopped. "
                 "Make it an async def, or give the timeout with each job, and look at job.is_cancelled"

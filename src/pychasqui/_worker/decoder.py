@@ -8,7 +8,7 @@ from time import monotonic
 from typing import Any
 
 from .._core.delivery import Delivery
-from .._core.outcome import max_attempts_of
+from .._core.outcome import find_max_attempts
 from .._redis.replies import Entry
 from .._wire.entry import (
     ENVELOPE,
@@ -57,9 +57,9 @@ class Decoder:
         self._stops = stops
         self._server_clock = server_clock
         self._names: dict[bytes | None, str] = {}
-        self._large = asyncio.Lock()
+        self._large_job_lock = asyncio.Lock()
 
-    def decode_or_settle_entries(
+    def decode_put_off_or_settle_entries(
         self, entries: list[Entry], earlier_deliveries: int, put_off_after: float = 0.0
     ) -> list[Delivery]:
         """Returns the jobs that are to run; buries or acks the other entries.
@@ -68,7 +68,9 @@ class Decoder:
         start.
         """
         if len(entries) > ENTRIES_A_CHECK:
-            return self._decode_or_settle_in_slices(entries, earlier_deliveries, put_off_after or monotonic() + SLICE_S)
+            return self._decode_put_off_or_settle_in_slices(
+                entries, earlier_deliveries, put_off_after or monotonic() + SLICE_S
+            )
         jobs: list[Delivery] = []
         names, small_bytes, max_attempts = self._names, self._small_bytes, self._max_attempts
         for entry_id, fields in entries:
@@ -108,16 +110,16 @@ class Decoder:
                 job.may_be_unique = True
             if job.attempt < max_attempts and job.retry is None and not job.extras:
                 jobs.append(job)
-            elif not self._bury_if_exhausted(job):
-                self._apply_own_timeout(job)
+            elif not self._queue_bury_if_exhausted(job):
+                self._apply_own_timeout_if_set(job)
                 # One that may expire is decoded again when it is to start: until then it may have to wait here.
                 may_expire = read_expiry_ms(job.extras) is not None
                 jobs.append(_make_undecoded_delivery(entry_id, fields, earlier_deliveries) if may_expire else job)
         if self._stops.cancellations is None:
             return jobs
-        return [job for job in jobs if not self._finish_if_cancelled(job)]
+        return [job for job in jobs if not self._queue_end_if_cancelled(job)]
 
-    def _decode_or_settle_in_slices(
+    def _decode_put_off_or_settle_in_slices(
         self, entries: list[Entry], earlier_deliveries: int, put_off_after: float
     ) -> list[Delivery]:
         jobs: list[Delivery] = []
@@ -128,7 +130,7 @@ class Decoder:
                     for entry_id, fields in entries[start:]
                 )
                 break
-            jobs += self.decode_or_settle_entries(
+            jobs += self.decode_put_off_or_settle_entries(
                 entries[start : start + ENTRIES_A_CHECK], earlier_deliveries, put_off_after
             )
         return jobs
@@ -139,11 +141,11 @@ class Decoder:
     async def decode_or_settle_put_off_job(self, job: Delivery) -> bool:
         """Decodes a job that was put off, and lets the loop turn between parts. Returns whether the job is to run."""
         if len(job.payload) <= LARGE_BYTES:
-            return await self._decode_or_settle_in_steps(job)
-        async with self._large:  # one at a time: many lanes would each take their part of every turn
-            return await self._decode_or_settle_in_steps(job)
+            return await self._decode_or_settle_job_in_steps(job)
+        async with self._large_job_lock:  # one at a time: many lanes would each take their part of every turn
+            return await self._decode_or_settle_job_in_steps(job)
 
-    async def _decode_or_settle_in_steps(self, job: Delivery) -> bool:
+    async def _decode_or_settle_job_in_steps(self, job: Delivery) -> bool:
         fields = job.data
         try:
             raw, raw_name, is_unique = read_job_fields(fields)
@@ -162,7 +164,7 @@ class Decoder:
             self._on_rejected(job.entry_id, job.delivery_number, fields, "malformed", NO_PAYLOAD)
             return False
         # The last await: a lane that is cancelled up to here begins again, and a job that is lost is not decoded yet.
-        is_expired = await self._is_expired(envelope.extras)
+        is_expired = await self._wait_for_clock_and_check_expiry(envelope.extras)
         job.id, job.name, job.data = (
             envelope.id,
             self._names.get(raw_name) or self._decode_and_cache_name(raw_name),
@@ -171,36 +173,36 @@ class Decoder:
         job.attempt, job.created_at_ms = envelope.attempt + job.earlier_deliveries, envelope.created_at_ms
         job.retry, job.payload, job.extras = envelope.retry, envelope.payload, envelope.extras
         job.may_be_unique, job.is_decoded = is_unique or may_hold_uniqueness_key_without_field(envelope.id), True
-        if self._bury_if_exhausted(job):
+        if self._queue_bury_if_exhausted(job):
             return False
-        self._apply_own_timeout(job)
+        self._apply_own_timeout_if_set(job)
         if is_expired:
             self._on_expired(job)
-        return not is_expired and not self._finish_if_cancelled(job)
+        return not is_expired and not self._queue_end_if_cancelled(job)
 
-    def _finish_if_cancelled(self, job: Delivery) -> bool:
+    def _queue_end_if_cancelled(self, job: Delivery) -> bool:
         cancellations = self._stops.cancellations
         if cancellations is None or not job.is_decoded or not cancellations.includes_job(job.entry_id, job.id):
             return False
         self._on_cancelled(job)
         return True
 
-    async def _is_expired(self, extras: bytes) -> bool:
+    async def _wait_for_clock_and_check_expiry(self, extras: bytes) -> bool:
         expires_ms = read_expiry_ms(extras) if extras else None
-        return expires_ms is not None and await self._server_clock.estimate_now_ms() >= expires_ms
+        return expires_ms is not None and await self._server_clock.ask_if_due_and_estimate_now_ms() >= expires_ms
 
-    def _bury_if_exhausted(self, job: Delivery) -> bool:
-        if job.attempt < max_attempts_of(job, self._max_attempts):
+    def _queue_bury_if_exhausted(self, job: Delivery) -> bool:
+        if job.attempt < find_max_attempts(job, self._max_attempts):
             return False
         self._on_exhausted(job)
         return True
 
-    def _apply_own_timeout(self, job: Delivery) -> None:
+    def _apply_own_timeout_if_set(self, job: Delivery) -> None:
         if job.extras and (timeout_s := read_timeout_s_or_zero(job.extras)):
             job.timeout_s = timeout_s
-            self._stops.shorten_check_interval(timeout_s)
+            self._stops.note_timeout_and_signal_if_shortest(timeout_s)
 
-    def reject_oversize(self, entry_id: bytes, earlier_deliveries: int, size: int) -> None:
+    def reject_oversize_entry(self, entry_id: bytes, earlier_deliveries: int, size: int) -> None:
         """Rejects an entry that is larger than any job may be; only its size has come."""
         self._on_rejected(entry_id, earlier_deliveries + 1, None, "oversize_payload", f"{size} bytes")
 

@@ -36,7 +36,7 @@ def log_drain_start(
     )
 
 
-def log_jobs_cut_off(consumer: str, running: Sequence[Delivery], *, reason: str, fate: str) -> None:
+def log_cut_off_jobs_if_any(consumer: str, running: Sequence[Delivery], *, reason: str, fate: str) -> None:
     if running:
         names = describe_most_frequent_names(running)
         log.warning(
@@ -49,7 +49,7 @@ def log_jobs_cut_off(consumer: str, running: Sequence[Delivery], *, reason: str,
         )
 
 
-def log_uncancelled_jobs(consumer: str, running: Sequence[Delivery], *, lease_s: float) -> None:
+def log_uncancelled_jobs_if_any(consumer: str, running: Sequence[Delivery], *, lease_s: float) -> None:
     """`running` are the jobs whose handlers go on although they were cancelled, such as one that waits for a thread."""
     if running:
         log.warning(

@@ -45,7 +45,7 @@ class EventWriter(Service):
         self._stores_results = stores_results
         self._started: list[Delivery] = []
         self._is_dropping = False
-        shared.drained.listen(self._write_drained_event)
+        shared.drained.add_listener(self._write_or_drop_drained_event)
 
     def queue_active_event(self, job: Delivery) -> None:
         """Notes a job whose handler is about to be called; its event active follows."""
@@ -58,11 +58,11 @@ class EventWriter(Service):
     ) -> EventBatch:
         """Returns the events of jobs that are done. The broker asks for them as it sends the ack, and writes them then.
 
-        `on_written` is called in place of record_write_result().
+        `on_written` is called in place of note_written_or_count_dropped().
         """
         others: list[Event] = []
         if self._stores_results and any(job.result is None for job in jobs):
-            others = self._make_events_without_result([job for job in jobs if job.result is None])
+            others = self._make_events_of_jobs_without_result([job for job in jobs if job.result is None])
             jobs = [job for job in jobs if job.result is not None]
         completed: list[CompletedEvent] = []
         epoch_s = _measure_epoch_offset_s()
@@ -74,10 +74,10 @@ class EventWriter(Service):
             ended = int((ended_at + epoch_s) * 1000)
             completed.append((job.id, job.name, job.attempt + 1, started, ended, duration_us))
         return EventBatch(
-            self._max_len, on_written or self.record_write_result, others, completed, self._stores_results
+            self._max_len, on_written or self.note_written_or_count_dropped, others, completed, self._stores_results
         )
 
-    def _make_events_without_result(self, jobs: list[Delivery]) -> list[Event]:
+    def _make_events_of_jobs_without_result(self, jobs: list[Delivery]) -> list[Event]:
         """Returns the events of jobs whose result cannot be stored; they carry the reason, for callers that wait."""
         events: list[Event] = []
         epoch_s = _measure_epoch_offset_s()
@@ -92,57 +92,57 @@ class EventWriter(Service):
             )
         return events
 
-    def write_behind_active_events(self, events: list[Event]) -> None:
+    def write_or_drop_events_behind_active(self, events: list[Event]) -> None:
         """Writes these events, behind the active events that are not written yet."""
-        self.write_active_events()
-        self._write(events)
+        self.write_or_drop_active_events()
+        self._write_or_drop(events)
 
-    def _write(self, events: list[Event]) -> None:
-        self._broker.write_or_drop_events(EventBatch(self._max_len, self.record_write_result, events))
+    def _write_or_drop(self, events: list[Event]) -> None:
+        self._broker.write_or_drop_events(EventBatch(self._max_len, self.note_written_or_count_dropped, events))
 
-    def _write_drained_event(self) -> None:
-        self.write_behind_active_events([make_drained_event()])
+    def _write_or_drop_drained_event(self) -> None:
+        self.write_or_drop_events_behind_active([make_drained_event()])
 
-    async def _run(self) -> None:
+    async def _run_until_stopped(self) -> None:
         while True:
             while not self._started:
                 if self._is_stopping:
                     return
-                await self._sleep()
-            await asyncio.sleep(GATHER_S)  # not _sleep(): jobs that start meanwhile must not end it
+                await self._sleep_until_woken()
+            await asyncio.sleep(GATHER_S)  # not _sleep_until_woken(): jobs that start meanwhile must not end it
             if self._is_stopping:
-                self.write_active_events()
+                self.write_or_drop_active_events()
             else:
-                self._write_active_events_except_just_ended()
+                self._write_or_drop_active_except_just_ended()
 
-    def _write_active_events_except_just_ended(self) -> None:
+    def _write_or_drop_active_except_just_ended(self) -> None:
         """Writes those of jobs that run, or have ended a while ago: one that has just ended gets both with its ack."""
         # hot: short jobs have nearly all ended by now, and writing both events at once costs half
         lately = max(0.0, monotonic() - SETTLED_IN_S)
         unwritten = [job for job in self._started if not job.has_active_event]
         self._started = [job for job in unwritten if job.ended_at > lately]
-        self._write_active_events_of([job for job in unwritten if job.ended_at <= lately])
+        self._write_or_drop_active_events_of([job for job in unwritten if job.ended_at <= lately])
 
-    def write_active_events(self) -> None:
+    def write_or_drop_active_events(self) -> None:
         """Writes all active events that are not written yet."""
         jobs, self._started = self._started, []
-        self._write_active_events_of([job for job in jobs if not job.has_active_event])
+        self._write_or_drop_active_events_of([job for job in jobs if not job.has_active_event])
 
-    def _write_active_events_of(self, jobs: list[Delivery]) -> None:
+    def _write_or_drop_active_events_of(self, jobs: list[Delivery]) -> None:
         for job in jobs:
             job.has_active_event = True
         if jobs:
             epoch_s = _measure_epoch_offset_s()
-            self._write([_make_active_event(job, epoch_s) for job in jobs])
+            self._write_or_drop([_make_active_event(job, epoch_s) for job in jobs])
 
-    def record_write_result(self, count: int, trouble: RedisTrouble | None) -> None:
+    def note_written_or_count_dropped(self, count: int, trouble: RedisTrouble | None) -> None:
         """Counts events that are lost, for this reason; with None Redis has taken them."""
         if trouble is not None:
-            self.count_and_log_dropped(count, str(trouble))
+            self.count_dropped_and_log_first(count, str(trouble))
         else:
             self._is_dropping = False
 
-    def count_and_log_dropped(self, count: int, why: str) -> None:
+    def count_dropped_and_log_first(self, count: int, why: str) -> None:
         """Counts events that are lost, and logs the first loss of a series."""
         self.dropped += count
         if not self._is_dropping:

@@ -56,16 +56,16 @@ class FailedJobMover:
         self._events_max_len = events_max_len
 
     async def reschedule_first_batches(self) -> None:
-        await self._move_first_batches(self._failed, self._reschedule_batch)
+        await self._move_first_batches(self._failed, self._reschedule_batch_and_report_min_delay)
 
     async def bury_first_batches(self) -> None:
         await self._move_first_batches(self._dead, self._bury_batch)
 
     async def _move_first_batches(self, moves: Unsettled[T], send: Callable[[list[T]], Awaitable[SettledJobs]]) -> None:
         """Sends a few script calls at a time: none keeps the server busy for long, and the next one is there."""
-        batches = cut_first_batches(moves.waiting)
+        batches = list_first_batches(moves.waiting)
         if self._event_writer is not None:
-            self._event_writer.write_active_events()  # the event active comes before the others of its job
+            self._event_writer.write_or_drop_active_events()  # the event active comes before the others of its job
         answers = await asyncio.gather(*map(send, batches), return_exceptions=True)
         unanswered: list[T] = []
         refused: list[T] = []
@@ -76,7 +76,7 @@ class FailedJobMover:
                 unanswered += batch
                 troubles.append(answer)
             else:
-                again = self._handle_answers_and_return_refused(batch, answer)
+                again = self._apply_answers_and_return_refused(batch, answer)
                 refused += again
                 refusal = answer.refusal or refusal
                 freed_bytes += sum(job.size for job in batch) - sum(job.size for job in again)
@@ -84,9 +84,9 @@ class FailedJobMover:
         moves.remove_first_settled(sent, unanswered=unanswered, refused=refused, freed_bytes=freed_bytes)
         if troubles:
             raise troubles[0]
-        moves.record_answer(refused, refusal)
+        moves.record_answer_and_end_pause(refused, refusal)
 
-    async def _reschedule_batch(self, failed: list[Rescheduled]) -> SettledJobs:
+    async def _reschedule_batch_and_report_min_delay(self, failed: list[Rescheduled]) -> SettledJobs:
         settled = await self._broker.reschedule(self._group, self._consumer, failed, self._events_max_len)
         moved = [job.delay_ms for job, answer in zip(failed, settled.answers, strict=True) if answer == MOVED]
         if moved:
@@ -96,13 +96,13 @@ class FailedJobMover:
     async def _bury_batch(self, dead: list[Buried]) -> SettledJobs:
         return await self._broker.bury(self._group, self._consumer, self._dlq_max_len, dead, self._events_max_len)
 
-    def _handle_answers_and_return_refused(self, jobs: list[T], settled: SettledJobs) -> list[T]:
+    def _apply_answers_and_return_refused(self, jobs: list[T], settled: SettledJobs) -> list[T]:
         """Records the metrics of each job by its own answer; returns the jobs that were refused.
 
         A job that was cancelled meanwhile joins the dead ones.
         """
         if settled.refused_events and self._event_writer is not None:
-            self._event_writer.count_and_log_dropped(settled.refused_events, "Redis has refused them")
+            self._event_writer.count_dropped_and_log_first(settled.refused_events, "Redis has refused them")
         each = list(zip(jobs, settled.answers, strict=True))
         if LOST in settled.answers:
             self._may_have_orphans.set()  # an entry is not ours any more, at least not by that delivery
@@ -120,7 +120,7 @@ class FailedJobMover:
         return [job for job, answer in each if answer == REFUSED] if REFUSED in settled.answers else []
 
 
-def cut_first_batches(jobs: Sequence[T]) -> list[list[T]]:
+def list_first_batches(jobs: Sequence[T]) -> list[list[T]]:
     """Returns the first few batches, each bounded by number and by bytes; a single job may be larger."""
     batches: list[list[T]] = []
     bytes_left = 0

@@ -53,18 +53,20 @@ class FailureLog:
         if repeats is not None:
             repeats.count += 1
             if log.isEnabledFor(logging.DEBUG):
-                self._write_line(logging.DEBUG, job, failure, what_next % arguments)
+                self._log_failure_line(logging.DEBUG, job, failure, what_next % arguments)
             return False
-        self._begin_counting_repeats(kind, job, failure)
-        frames = "\n" + format_stack(failure.handler_lines()[-MAX_FRAMES_SHOWN:]).rstrip() if failure.frames else ""
-        self._write_line(logging.WARNING, job, failure, what_next % arguments, frames)
+        self._begin_counting_repeats_and_schedule_log(kind, job, failure)
+        frames = (
+            "\n" + format_stack(failure.list_handler_lines()[-MAX_FRAMES_SHOWN:]).rstrip() if failure.frames else ""
+        )
+        self._log_failure_line(logging.WARNING, job, failure, what_next % arguments, frames)
         return True
 
-    def _write_line(self, level: int, job: Delivery, failure: Failure, what_next: str, frames: str = "") -> None:
+    def _log_failure_line(self, level: int, job: Delivery, failure: Failure, what_next: str, frames: str = "") -> None:
         runs, why = job.attempt + 1, describe_failure(failure)
         log.log(level, "job %.100r (%.100r) failed in run %d, %s: %s%s", job.id, job.name, runs, what_next, why, frames)
 
-    def _begin_counting_repeats(self, kind: FailureKind, job: Delivery, failure: Failure) -> None:
+    def _begin_counting_repeats_and_schedule_log(self, kind: FailureKind, job: Delivery, failure: Failure) -> None:
         if not self._repeats:
             self._call_later(PERIOD_S, self._log_counts_periodically)
         others = "failures of other kinds"
@@ -73,25 +75,25 @@ class FailureLog:
         )
         self._repeats[kind] = _Repeats(description)
 
-    def take_room_for_death_line(self) -> bool:
+    def count_death_and_check_room_for_line(self) -> bool:
         """Returns whether there is room for a line about another death in this second; else the death is counted."""
         if not self._deaths:
-            self._call_later(1.0, self._begin_next_second)
+            self._call_later(1.0, self._log_unlogged_deaths_and_begin_second)
         self._deaths += 1
         return self._deaths <= LINES_A_SECOND
 
-    def _begin_next_second(self) -> None:
-        self._log_unlogged_deaths()
+    def _log_unlogged_deaths_and_begin_second(self) -> None:
+        self._log_and_clear_unlogged_deaths()
         self._deaths = 0
 
-    def _log_unlogged_deaths(self) -> None:
+    def _log_and_clear_unlogged_deaths(self) -> None:
         if self._deaths > LINES_A_SECOND:
             log.warning("%d more jobs or entries have died in the same second", self._deaths - LINES_A_SECOND)
             self._deaths = LINES_A_SECOND
 
     def log_and_reset_counts(self) -> None:
         """Logs the count of each kind since its last line, and forgets a kind that has not occurred since."""
-        self._log_unlogged_deaths()
+        self._log_and_clear_unlogged_deaths()
         for kind, repeats in list(self._repeats.items()):
             if not repeats.count:
                 del self._repeats[kind]

@@ -44,24 +44,24 @@ class FailureHandler:
         policy: RetryPolicy,
         failure_log: FailureLog,
         stops: JobStops,
-        reschedule: Callable[[Rescheduled], None],
-        bury: Callable[[Buried], None],
+        queue_reschedule: Callable[[Rescheduled], None],
+        queue_bury: Callable[[Buried], None],
     ) -> None:
         self._consumer = consumer
         self._max_attempts = max_attempts
         self._policy = policy
         self._failure_log = failure_log
         self._stops = stops
-        self._reschedule = reschedule
-        self._bury = bury
+        self._queue_reschedule = queue_reschedule
+        self._queue_bury = queue_bury
         self._unknown_kinds: set[str] = set()
 
-    def handle_run_error(self, job: Delivery, error: BaseException) -> None:
+    def log_error_and_queue_outcome(self, job: Delivery, error: BaseException) -> None:
         """Reschedules or buries a job whose handler raised. A job that is cancelled is finished instead."""
-        self._warn_of_unknown_backoff_kind(job)
+        self._warn_if_new_unknown_backoff_kind(job)
         if (stop := self._stops.pop_stop(job)) is not None:
             if stop.is_for_cancelled_job:
-                self.finish_cancelled(job)
+                self.queue_end_of_cancelled(job)
                 return
             error = stop.choose_error_for_timed_out_run(error)
         failure = read_failure(error)
@@ -72,40 +72,42 @@ class FailureHandler:
             member = (
                 make_next_run_member(job) if outcome.uses_up_attempt else make_snoozed_member(job, snoozes + 1, counter)
             )
-            self._reschedule_job(job, failure, outcome.delay_ms, member)
+            self._log_and_queue_reschedule(job, failure, outcome.delay_ms, member)
         else:
             if snoozes:  # a replay begins from the start
                 job.extras = set_or_remove_extra(job.extras, counter, None)
-            self._bury_job(job, outcome.reason, failure, job.attempt + 1)
+            self._log_and_queue_bury(job, outcome.reason, failure, job.attempt + 1)
 
-    def bury_exhausted(self, job: Delivery) -> None:
+    def queue_bury_of_exhausted(self, job: Delivery) -> None:
         """The job had used up its runs before it came here: its workers died, or it failed under another policy."""
-        self._bury_job(job, "retries_exhausted", None, job.attempt)
+        self._log_and_queue_bury(job, "retries_exhausted", None, job.attempt)
 
-    def bury_expired(self, job: Delivery) -> None:
+    def queue_bury_of_expired(self, job: Delivery) -> None:
         """The job was not started in time, and is not run any more."""
-        self._bury_job(job, EXPIRED, None, job.attempt)
+        self._log_and_queue_bury(job, EXPIRED, None, job.attempt)
 
-    def finish_cancelled(self, job: Delivery) -> None:
+    def queue_end_of_cancelled(self, job: Delivery) -> None:
         """The job is cancelled: its run has ended by that, or it has not begun."""
         log.info("job %.100r (%.100r) is cancelled", job.id, job.name)
         run = make_cancelled_run(job) if job.started_at else None
         runs = job.attempt + (run is not None)
         own = (job.id, job.may_be_unique, job.name)
-        self._bury(Buried(job.entry_id, job.delivery_number, [], *own, now_ms(), CANCELLED, runs, run))
+        self._queue_bury(Buried(job.entry_id, job.delivery_number, [], *own, now_ms(), CANCELLED, runs, run))
 
-    def bury_rejected(
+    def queue_bury_of_rejected(
         self, entry_id: bytes, delivery: int, fields: list[bytes] | None, reason: str, detail: str
     ) -> None:
         """The entry could not become a job."""
-        if self._failure_log.take_room_for_death_line():
+        if self._failure_log.count_death_and_check_room_for_line():
             log.warning("entry %s cannot be run and is dead: %s: %.200r", entry_id.decode(), reason, detail)
         letter = encode_letter_of_rejected_entry(entry_id, fields, reason, detail, self._consumer)
-        self._bury(Buried(entry_id, delivery, letter, None, False, read_name_of_rejected(fields), now_ms(), reason, 0))
+        self._queue_bury(
+            Buried(entry_id, delivery, letter, None, False, read_name_of_rejected(fields), now_ms(), reason, 0)
+        )
 
-    def _reschedule_job(self, job: Delivery, failure: Failure, delay_ms: int, member: bytes) -> None:
+    def _log_and_queue_reschedule(self, job: Delivery, failure: Failure, delay_ms: int, member: bytes) -> None:
         self._failure_log.log_first_or_count(job, failure, "next in %d ms", delay_ms)
-        self._reschedule(
+        self._queue_reschedule(
             Rescheduled(
                 job.entry_id,
                 job.delivery_number,
@@ -119,15 +121,15 @@ class FailureHandler:
             )
         )
 
-    def _bury_job(self, job: Delivery, reason: str, failure: Failure | None, runs: int) -> None:
+    def _log_and_queue_bury(self, job: Delivery, reason: str, failure: Failure | None, runs: int) -> None:
         is_logged = failure is not None and self._failure_log.log_first_or_count(
             job, failure, "and is dead after %d runs: %s", runs, reason
         )
-        if not is_logged and self._failure_log.take_room_for_death_line():
+        if not is_logged and self._failure_log.count_death_and_check_room_for_line():
             why = "" if failure is None else f": {describe_failure(failure)}"
             log.warning("job %.100r (%.100r) is dead after %d runs: %s%s", job.id, job.name, runs, reason, why)
-        error = None if failure is None else LastError(failure.error_type, failure.text, failure.traceback())
-        self._bury(
+        error = None if failure is None else LastError(failure.error_type, failure.text, failure.format_traceback())
+        self._queue_bury(
             Buried(
                 job.entry_id,
                 job.delivery_number,
@@ -142,7 +144,7 @@ class FailureHandler:
             )
         )
 
-    def _warn_of_unknown_backoff_kind(self, job: Delivery) -> None:
+    def _warn_if_new_unknown_backoff_kind(self, job: Delivery) -> None:
         backoff = job.retry.backoff if job.retry is not None else None
         if backoff is None or backoff.kind in KINDS or backoff.kind in self._unknown_kinds:
             return

@@ -27,7 +27,7 @@ class StartedJob(NamedTuple):
     steps: SteppedCoroutine | None  # None: it has ended by the error
     error: BaseException | None = None  # what its lane is to throw into it first
 
-    async def finish(self) -> Any:
+    async def await_rest_or_raise_error(self) -> Any:
         if self.steps is not None:
             return await await_rest_of_coroutine(*self.steps, self.error)
         assert self.error is not None

@@ -30,7 +30,9 @@ class GroupRecovery:
         self.lock = threading.Lock()  # held from the look at `reports` until what came is among what is held
         self._me = (group, consumer, lease_ms)
         self._group, self._lease_ms = group, lease_ms
-        self.reports = 0  # how many there were; to be compared with a last_report_number_or_never() with the lock held
+        self.reports = (
+            0  # how many there were; to be compared with a get_last_report_number_or_never() with the lock held
+        )
         self._is_under_way = False
         self._look_at = 0.0  # when to look again for workers that do not report; 0: the group is there
         self._awaited = b""  # the worker whose report has not come for a lease
@@ -49,13 +51,13 @@ class GroupRecovery:
         """The group is there again."""
         self._look_at, self._awaited = 0.0, b""
 
-    async def report_held_to_rebuild_group(self, broker: Broker) -> bool:
+    async def report_held_unless_group_exists(self, broker: Broker) -> bool:
         """Reports what is held if the group is gone, which also renews the lease. Returns whether the group exists."""
         await self.shorten_impossible_leases(broker)
         with self.lock:
             self.reports += 1
             self._is_under_way = True
-            held = list(self._holdings.held_delivery_numbers().items())
+            held = list(self._holdings.collect_held_delivery_numbers().items())
         try:
             is_back = await broker.report_held_to_rebuild_group(*self._me, held)
         finally:
@@ -64,7 +66,7 @@ class GroupRecovery:
             self.forget_awaited_worker()
         return is_back
 
-    async def name_awaited_worker_once_a_lease(self, broker: Broker) -> None:
+    async def find_and_log_awaited_worker_if_due(self, broker: Broker) -> None:
         """Logs which worker the group waits for.
 
         A living one reports within a third of its lease. One that does not may be a name that somebody wrote.
@@ -95,7 +97,7 @@ class GroupRecovery:
                 self._lease_ms,
             )
 
-    def last_report_number_or_never(self) -> int:
+    def get_last_report_number_or_never(self) -> int:
         """Returns the number of the last report; NEVER while one is on its way.
 
         Entries that come meanwhile may be of the group as it was before.

@@ -20,14 +20,14 @@ def check_handler(handler: Any) -> Handler:
     for function in (_unwrap_partials(handler), type(handler).__call__):
         if _is_generator_function(function):
             raise InvalidType(
-                f"handler {_name_of_handler(handler)} is a generator function: to call it runs nothing of its body. "
+                f"handler {_describe_handler(handler)} is a generator function: to call it runs nothing of its body. "
                 "Make it a function that returns, plain or async, without yield"
             )
-    _check_arguments(handler)
+    _check_callable_with_job_alone(handler)
     return handler  # type: ignore[no-any-return]
 
 
-def is_async(handler: Handler) -> bool:
+def is_async_handler(handler: Handler) -> bool:
     """Returns True also for an object whose __call__ is async, and for a partial of an async function."""
     return inspect.iscoroutinefunction(_unwrap_partials(handler)) or inspect.iscoroutinefunction(type(handler).__call__)
 
@@ -46,7 +46,7 @@ def _is_generator_function(function: Any) -> bool:
     return inspect.isgeneratorfunction(function) and not is_awaitable
 
 
-def _check_arguments(handler: Any) -> None:
+def _check_callable_with_job_alone(handler: Any) -> None:
     """Refuses what cannot be called with a job alone. A callable that does not show its signature is accepted."""
     try:
         # Not that of what a decorator wraps: what is called is the decorator's function.
@@ -58,10 +58,10 @@ def _check_arguments(handler: Any) -> None:
     except TypeError as error:
         takes = f"({error}); it takes {safe_str(signature)}"[:300]
         raise InvalidType(
-            f"handler {_name_of_handler(handler)} cannot be called with a job as its only argument {takes}"
+            f"handler {_describe_handler(handler)} cannot be called with a job as its only argument {takes}"
         ) from None
 
 
-def _name_of_handler(handler: Any) -> str:
+def _describe_handler(handler: Any) -> str:
     name = getattr(_unwrap_partials(handler), "__qualname__", None)
     return repr(name[:100]) if type(name) is str else f"of class {class_name_of(handler)[:100]}"

@@ -53,10 +53,10 @@ class Heartbeat:
         self._unanswered = 0
         self._is_ending = False
         self._registering: asyncio.Task[None] | None = None
-        shared.group_gone.listen(self._request_renewal_now)
+        shared.group_gone.add_listener(self._request_renewal_now)
 
     async def start(self) -> None:
-        await self._thread.start(self._run)
+        await self._thread.start_and_wait_until_begun(self._renew_until_stopped)
 
     async def stop(self, *, timeout_s: float = 0.0) -> None:
         """Sends no more, and waits that long for what Redis has not answered; then ends what still waits.
@@ -72,17 +72,17 @@ class Heartbeat:
 
     # The thread's loop ----------------------------------------------------------------------------------------------
 
-    async def _run(self) -> None:
+    async def _renew_until_stopped(self) -> None:
         try:
-            self._renew_at = await self._renewal.acquire_first_lease()
+            self._renew_at = await self._renewal.acquire_first_lease_and_choose_renew_at()
             async with asyncio.TaskGroup() as tasks:  # ends with the first of them that fails
-                self._registering = tasks.create_task(self._report_begun_and_register())
+                self._registering = tasks.create_task(self._report_begun_after_check_and_register())
                 while not (self._is_ending or self._thread.is_worker_loop_closed):
                     if self._can_send_another_renewal() and lease_clock() >= self._renew_at:
                         self._renew_at = lease_clock() + self._renewal.every_s
                         self._unanswered += 1
-                        tasks.create_task(self._renew_lease(tasks))
-                    self._loop_watch.check_loop_lag()
+                        tasks.create_task(self._renew_lease_and_schedule_next(tasks))
+                    self._loop_watch.log_if_blocked_and_measure_if_due()
                     await self._sleep_until_renewal_or_tick()
         finally:
             await self._broker.close()
@@ -112,7 +112,7 @@ class Heartbeat:
         self._renew_at = min(self._renew_at, lease_clock() + seconds)
         self._wake()
 
-    async def _renew_lease(self, tasks: asyncio.TaskGroup) -> None:
+    async def _renew_lease_and_schedule_next(self, tasks: asyncio.TaskGroup) -> None:
         try:
             wait_s = await self._renewal.try_renew_and_choose_pause_s()
         finally:
@@ -121,14 +121,14 @@ class Heartbeat:
         if wait_s < self._renewal.every_s:
             self._schedule_renewal_within(wait_s)
         elif not self._is_ending and (self._registering is None or self._registering.done()):
-            self._registering = tasks.create_task(self._write_registry_if_due())
+            self._registering = tasks.create_task(self._try_to_register_queue_if_due())
 
-    async def _report_begun_and_register(self) -> None:
+    async def _report_begun_after_check_and_register(self) -> None:
         """A worker starts with a lease, and knows whether the queue is paused and which of its jobs are cancelled."""
         await self._queue_watch.wait_for_running_check()
         self._thread.report_begun()
-        await self._write_registry_if_due()
+        await self._try_to_register_queue_if_due()
 
-    async def _write_registry_if_due(self) -> None:
+    async def _try_to_register_queue_if_due(self) -> None:
         with suppress(RedisTrouble):  # after the next renewal, then
             await self._registry_writer.register_queue_if_due()

@@ -22,7 +22,7 @@ async def wait_until_idle(broker: Broker, keys: Keys, shared: Shared) -> None:
     outage = Outage(f"{name} cannot see whether jobs wait", f"{name} sees again whether jobs wait")
     while True:
         try:
-            is_idle = await _is_idle(broker, inspector, shared)
+            is_idle = await _check_if_idle(broker, inspector, shared)
         except RedisTrouble as error:
             await asyncio.sleep(outage.record_error_and_choose_pause_s(error))
             continue
@@ -32,7 +32,7 @@ async def wait_until_idle(broker: Broker, keys: Keys, shared: Shared) -> None:
         await asyncio.sleep(LOOK_EVERY_S)
 
 
-async def _is_idle(broker: Broker, inspector: InspectorBroker, shared: Shared) -> bool:
+async def _check_if_idle(broker: Broker, inspector: InspectorBroker, shared: Shared) -> bool:
     """A paused queue has nothing to do. Looks from where jobs come to where they go, so that none slips past."""
     _, due_for_ms = await broker.count_delayed_and_overdue_ms()
     if not shared.is_paused.is_set and (due_for_ms or await inspector.read_waiting_page("", 1)):

@@ -26,7 +26,7 @@ from .thread_lanes import AnyLanes
 MS_DIGITS = 13  # of the time in an entry id
 
 
-class ReadSnapshot(NamedTuple):
+class StalenessMark(NamedTuple):
     """The state when entries were asked for. If it has changed when they come, they may belong to another worker."""
 
     lapses: int
@@ -56,7 +56,7 @@ class Intake:
         self._on_batch = on_batch
         self._last_id = b"0-0"  # the greatest entry id that was ever taken in
         self._expected = 0  # how many calls are under way that bring entries
-        self._asked = ReadSnapshot(0, 0)
+        self._staleness_mark = StalenessMark(0, 0)
         self._arrived: set[bytes] | None = None  # while a page of orphans is on its way: what comes meanwhile
         self._adopted: set[bytes] = set()  # orphans found while entries were on their way
 
@@ -74,7 +74,7 @@ class Intake:
     def expecting_entries(self) -> Iterator[None]:
         """Wraps a call that brings entries. Orphans that are found meanwhile are taken in only once."""
         if not self._expected:
-            self._asked = self.take_snapshot()
+            self._staleness_mark = self.make_staleness_mark()
         self._expected += 1
         try:
             yield
@@ -85,28 +85,28 @@ class Intake:
 
     # Fresh entries --------------------------------------------------------------------------------------------------
 
-    def put_new_entries_and_start_lone_job(self, entries: list[Entry]) -> None:
+    def take_in_new_unless_stale_and_start_lone_job(self, entries: list[Entry]) -> None:
         """Takes in the entries of a read, outside of any task: a job that is alone starts at once."""
-        self._put_new_entries(entries)
+        self._take_in_new_unless_stale(entries)
         self._lanes.start_lone_job_or_wake()  # without the recovery's lock: a handler may take long over its first step
 
-    def put_new_entries_and_wake(self, entries: list[Entry]) -> None:
+    def take_in_new_unless_stale_and_wake(self, entries: list[Entry]) -> None:
         """Takes in the entries of a read, and wakes the lanes."""
-        self._put_new_entries(entries)
+        self._take_in_new_unless_stale(entries)
         self._lanes.wake_for_waiting_jobs()
 
-    def _put_new_entries(self, entries: list[Entry]) -> None:
+    def _take_in_new_unless_stale(self, entries: list[Entry]) -> None:
         if self._on_batch is not None:
             self._on_batch(ReaderBatch(len(entries), 0))
         with self._recovery.lock:
-            if self._check_stale_and_flag_orphans(self._asked):
+            if self._check_if_stale_and_then_flag_orphans(self._staleness_mark):
                 return
             if self._arrived is not None:
                 self._arrived.update(entry[0] for entry in entries)
             if self._advance_last_id_and_check_if_behind(entries) or self._adopted:
-                known = self._holdings.held_delivery_numbers().keys() | self._adopted
+                known = self._holdings.collect_held_delivery_numbers().keys() | self._adopted
                 entries = [entry for entry in entries if entry[0] not in known]
-            self._lanes.put_without_waking(self._decoder.decode_or_settle_entries(entries, 0))
+            self._lanes.put_without_waking(self._decoder.decode_put_off_or_settle_entries(entries, 0))
 
     def _advance_last_id_and_check_if_behind(self, entries: list[Entry]) -> bool:
         """Returns whether entries that are read as new may have come before.
@@ -129,18 +129,18 @@ class Intake:
 
     # Claimed entries and orphans ------------------------------------------------------------------------------------
 
-    def put_claimed_entries(self, claimed: list[ClaimedEntry]) -> None:
+    def take_in_claimed_unless_stale_and_wake(self, claimed: list[ClaimedEntry]) -> None:
         """Takes in entries that a script has claimed or read, and starts them."""
         if self._on_batch is not None and claimed:
             self._on_batch(ReaderBatch(len(claimed), sum(entry.deliveries > 0 for entry in claimed)))
         with self._recovery.lock:
-            if self._check_stale_and_flag_orphans(self._asked):
+            if self._check_if_stale_and_then_flag_orphans(self._staleness_mark):
                 return
             if self._arrived is not None:
                 self._arrived.update(entry.id for entry in claimed)
-            held = self._holdings.held_delivery_numbers().keys() | self._adopted
+            held = self._holdings.collect_held_delivery_numbers().keys() | self._adopted
             # An entry that an earlier run here still works on comes again when that run has ended, without an outcome.
-            self._decode_and_put_into_lanes([entry for entry in claimed if entry.id not in held])
+            self._decode_or_settle_and_put_into_lanes([entry for entry in claimed if entry.id not in held])
 
     @contextmanager
     def collecting_arrived_ids(self) -> Iterator[set[bytes]]:
@@ -151,52 +151,54 @@ class Intake:
         finally:
             self._arrived = None
 
-    def adopt_unknown_entries(
-        self, page: list[ClaimedEntry], known_ids: set[bytes], snapshot: ReadSnapshot
+    def adopt_unknown_entries_unless_stale(
+        self, page: list[ClaimedEntry], known_ids: set[bytes], mark: StalenessMark
     ) -> list[ClaimedEntry] | None:
         """Takes in and returns the entries of a pending page that are not known; None if the page is stale."""
         with self._recovery.lock:
-            if self._check_stale_and_flag_orphans(snapshot):
+            if self._check_if_stale_and_then_flag_orphans(mark):
                 return None
-            held = self._holdings.held_delivery_numbers()
+            held = self._holdings.collect_held_delivery_numbers()
             lost = [entry for entry in page if entry.id not in held and entry.id not in known_ids]
             self._adopted.update(entry.id for entry in lost)
             # An orphan was not started by its last delivery, so that delivery does not count.
-            self._decode_and_put_into_lanes([entry._replace(deliveries=entry.deliveries - 1) for entry in lost])
+            self._decode_or_settle_and_put_into_lanes(
+                [entry._replace(deliveries=entry.deliveries - 1) for entry in lost]
+            )
             return lost
 
-    def _decode_and_put_into_lanes(self, claimed: list[ClaimedEntry]) -> None:
+    def _decode_or_settle_and_put_into_lanes(self, claimed: list[ClaimedEntry]) -> None:
         if not claimed:
             return
         self._last_id = max(self._last_id, *(entry.id for entry in claimed), key=entry_sort_key)
-        self._prefetch.record_entry_sizes(len(claimed), sum(map(_entry_bytes, claimed)))
+        self._prefetch.record_entry_sizes(len(claimed), sum(map(_count_entry_bytes, claimed)))
         for entry in claimed:
             if entry.fields is not None:
                 self._lanes.put_and_wake(
-                    self._decoder.decode_or_settle_entries([[entry.id, entry.fields]], entry.deliveries)
+                    self._decoder.decode_put_off_or_settle_entries([[entry.id, entry.fields]], entry.deliveries)
                 )
             elif entry.size:
-                self._decoder.reject_oversize(entry.id, entry.deliveries, entry.size)
+                self._decoder.reject_oversize_entry(entry.id, entry.deliveries, entry.size)
 
     # Staleness ------------------------------------------------------------------------------------------------------
 
-    def take_snapshot(self) -> ReadSnapshot:
+    def make_staleness_mark(self) -> StalenessMark:
         """Returns the state to compare with when the entries come; taken before they are asked for."""
-        return ReadSnapshot(self._lease.lapses, self._recovery.last_report_number_or_never())
+        return StalenessMark(self._lease.lapses, self._recovery.get_last_report_number_or_never())
 
-    def _check_stale_and_flag_orphans(self, snapshot: ReadSnapshot) -> bool:
+    def _check_if_stale_and_then_flag_orphans(self, mark: StalenessMark) -> bool:
         """Returns whether others may have taken the entries that were asked for. Those still ours become orphans.
 
         Either the lease was over since then, as after a pause of the whole process, or this worker has reported what it
         holds, and they were not among it. The caller holds the recovery's lock.
         """
         lease = self._lease
-        was_over = lease.lapses != snapshot.lapses or lease_clock() >= lease.until  # hot: a call less than is_over
-        stale = was_over or self._recovery.reports != snapshot.last_report_number
+        was_over = lease.lapses != mark.lapses or lease_clock() >= lease.until  # hot: a call less than is_over
+        stale = was_over or self._recovery.reports != mark.last_report_number
         if stale:
             self._may_have_orphans.set()
         return stale
 
 
-def _entry_bytes(entry: ClaimedEntry) -> int:
+def _count_entry_bytes(entry: ClaimedEntry) -> int:
     return sum(map(len, entry.fields)) if entry.fields is not None else 0

@@ -65,10 +65,10 @@ def await_rest_of_coroutine(
         if is_closed:
             raise
         raise HandlerExit(own) from None
-    return (yield from _await_after_error(run_in_context, rest, error))
+    return (yield from _await_rest_after_error_and_uncancel(run_in_context, rest, error))
 
 
-def _await_after_error(
+def _await_rest_after_error_and_uncancel(
     run_in_context: Callable[..., Any], rest: Coroutine[Any, Any, Any], error: BaseException | None
 ) -> Generator[Any, Any, Any]:
     """Awaits the rest of a coroutine into which an error is thrown: nearly always the cancellation of its task.

@@ -43,29 +43,31 @@ class JobReporter:
         self._turn_bytes = 0  # of what was reported in this turn of the loop
         self._is_losing = False
 
-    def bind_to_running_loop(self) -> None:
+    def remember_running_loop(self) -> None:
         """Remembers the worker's event loop. Called in it, before the first job runs."""
         self._loop = asyncio.get_running_loop()
 
-    def report_progress(self, job_id: str, job_name: str, percent: int, extras: tuple[str | int, ...]) -> Reported:
-        self._call_in_loop(self._send_progress, job_id, job_name, percent, extras)
+    def report_or_drop_progress(
+        self, job_id: str, job_name: str, percent: int, extras: tuple[str | int, ...]
+    ) -> Reported:
+        self._call_in_loop_unless_ended(self._send_or_drop_progress, job_id, job_name, percent, extras)
         return Reported(self._has_room)
 
-    def report_log_line(self, job_id: str, line: str) -> Reported:
-        self._call_in_loop(self._send_line, job_id, cut_line(line))
+    def report_or_drop_log_line(self, job_id: str, line: str) -> Reported:
+        self._call_in_loop_unless_ended(self._send_or_drop_line, job_id, cut_line(line))
         return Reported(self._has_room)
 
-    def _send_progress(self, job_id: str, job_name: str, percent: int, extras: tuple[str | int, ...]) -> None:
-        if self._take_turn_room(REPORT_COST_BYTES):
-            self._broker.set_progress(job_id, percent, self._kept_ms, self._log_if_lost)
+    def _send_or_drop_progress(self, job_id: str, job_name: str, percent: int, extras: tuple[str | int, ...]) -> None:
+        if self._take_turn_room_or_log_loss(REPORT_COST_BYTES):
+            self._broker.set_progress(job_id, percent, self._kept_ms, self._log_if_newly_lost)
             if self._emit is not None:
                 self._emit([make_progress_event(job_id, job_name, percent, extras)])
 
-    def _send_line(self, job_id: str, line: str) -> None:
-        if self._take_turn_room(REPORT_COST_BYTES + len(line)):
-            self._broker.add_log_line(job_id, line, MAX_LINES, self._kept_ms, self._log_if_lost)
+    def _send_or_drop_line(self, job_id: str, line: str) -> None:
+        if self._take_turn_room_or_log_loss(REPORT_COST_BYTES + len(line)):
+            self._broker.add_log_line(job_id, line, MAX_LINES, self._kept_ms, self._log_if_newly_lost)
 
-    def _take_turn_room(self, size: int) -> bool:
+    def _take_turn_room_or_log_loss(self, size: int) -> bool:
         """Takes room for a report in this turn of the loop. Returns False if there is none, and logs the loss."""
         assert self._loop is not None
         if not self._turn_bytes:
@@ -73,7 +75,7 @@ class JobReporter:
         self._turn_bytes += size
         if self._turn_bytes <= MAX_TURN_BYTES:
             return True
-        self._log_if_lost(ConnectionLost("too much was reported at once: await progress() and log()"))
+        self._log_if_newly_lost(ConnectionLost("too much was reported at once: await progress() and log()"))
         return False
 
     def _begin_turn(self) -> None:
@@ -86,14 +88,14 @@ class JobReporter:
         """
         return 2 * self._turn_bytes <= MAX_TURN_BYTES and not self._broker.is_congested
 
-    def _log_if_lost(self, reply: Any) -> None:
+    def _log_if_newly_lost(self, reply: Any) -> None:
         """Logs the first loss of a series."""
         is_lost = isinstance(reply, RedisTrouble)
         if is_lost and not self._is_losing:
             log.info("a job's progress or log line was not stored: %s", reply)
         self._is_losing = is_lost
 
-    def _call_in_loop(self, function: Callable[..., None], *arguments: Any) -> None:
+    def _call_in_loop_unless_ended(self, function: Callable[..., None], *arguments: Any) -> None:
         assert self._loop is not None
         try:
             is_here = asyncio.get_running_loop() is self._loop

@@ -26,7 +26,7 @@ class StopRequest:
         self.again_at = 0.0  # monotonic
         self.is_given_up = False
 
-    def count_cancellation(self, again_at: float) -> None:
+    def count_cancellation_and_set_next_at(self, again_at: float) -> None:
         self.cancellations += 1
         self.again_at = again_at
 
@@ -53,33 +53,36 @@ class StopRequest:
 
 
 class JobStops:
-    """Belongs to the worker's loop; is_asked_to_stop() and extend_timeout() are also called from handlers' threads."""
+    """Belongs to the worker's loop.
+
+    is_asked_to_stop() and extend_timeout_if_any_is_set() are also called from handlers' threads.
+    """
 
     def __init__(self, timeouts: RunTimeouts) -> None:
-        self.shortest_s = timeouts.shortest_s or float("inf")  # of the timeouts that are known
-        self.expected_sooner = Signal()  # a timeout is shorter than those before it
+        self.shortest_timeout_s = timeouts.shortest_timeout_s or float("inf")  # of the timeouts that are known
+        self.shorter_timeout_known = Signal()  # a timeout is shorter than those before it
         self.cancellations: Cancellations | None = None  # the notes of this queue, if there are any
         self._timeouts = timeouts
         self._stops: dict[bytes, StopRequest] = {}  # by entry
         self._extensions: dict[bytes, float] = {}  # seconds that were added to the time of a run, by entry
 
-    def shorten_check_interval(self, timeout_s: float) -> None:
+    def note_timeout_and_signal_if_shortest(self, timeout_s: float) -> None:
         """A job with a time of its own has come: the next look must not be later than that."""
-        if timeout_s < self.shortest_s:
-            self.shortest_s = timeout_s
-            self.expected_sooner.send()
+        if timeout_s < self.shortest_timeout_s:
+            self.shortest_timeout_s = timeout_s
+            self.shorter_timeout_known.send()
 
     def reset_shortest_timeout(self) -> None:
         """No job with a time of its own is left."""
-        self.shortest_s = self._timeouts.shortest_s or float("inf")
+        self.shortest_timeout_s = self._timeouts.shortest_timeout_s or float("inf")
 
-    def total_timeout_s_of(self, job: Delivery) -> float | None:
+    def find_total_timeout_s(self, job: Delivery) -> float | None:
         """Returns how long this run may take in all; None if it has no bound."""
-        timeout_s = job.timeout_s or self._timeouts.timeout_s_for(job.name)
+        timeout_s = job.timeout_s or self._timeouts.find_timeout_s(job.name)
         return None if timeout_s is None else timeout_s + self._extensions.get(job.entry_id, 0.0)
 
-    def extend_timeout(self, entry_id: bytes, span_s: float) -> None:
-        if self.shortest_s == float("inf"):
+    def extend_timeout_if_any_is_set(self, entry_id: bytes, span_s: float) -> None:
+        if self.shortest_timeout_s == float("inf"):
             return  # no run has a timeout, and without one nobody looks which runs have ended
         self._extensions[entry_id] = self._extensions.get(entry_id, 0.0) + span_s
 

@@ -24,7 +24,7 @@ from .._core.limits import TURN_S
 from .first_step import RunHandler, StartedJob, run_first_step_and_keep_error
 from .job_context import HandlerExit, as_coroutine, await_rest_of_coroutine
 from .shared import Shared
-from .task_ends import CLEANUP_S, LAST_CLEANUP_S, cancel_tasks_and_wait, get_current_task, uncancel_current_task
+from .task_ends import CLEANUP_S, LAST_CLEANUP_S, cancel_and_wait_with_timeout, get_current_task, uncancel_current_task
 
 
 class Lanes:
@@ -38,7 +38,7 @@ class Lanes:
         on_start: Callable[[Delivery], None] | None,
         on_done: Callable[[Delivery, Any], None],
         on_failed: Callable[[Delivery, BaseException], None],
-        decode: Callable[[Delivery], Awaitable[bool]],
+        decode_or_settle: Callable[[Delivery], Awaitable[bool]],
         is_abandoned: Callable[[], bool],
     ) -> None:
         self.finished = 0  # runs that have ended, well or not
@@ -48,7 +48,7 @@ class Lanes:
         self._is_abandoned = is_abandoned  # whether the loop ends without the worker having been stopped
         self._started, self._handler = 0, handler
         self._on_start, self._on_done, self._on_failed = on_start, on_done, on_failed
-        self._decode = decode  # what was put off until it starts; whether it is to run
+        self._decode_or_settle = decode_or_settle  # what was put off until it starts; whether it is to run
         self._inbox, self._running = shared.holdings.inbox, shared.holdings.running
         self._idle: deque[tuple[int, asyncio.Future[None]]] = deque()  # numbers of lanes, and what wakes them
         self._begun: dict[int, StartedJob] = {}  # by lane
@@ -66,7 +66,7 @@ class Lanes:
         self._loop = asyncio.get_running_loop()
         for number in range(len(self._running)):
             lane = asyncio.create_task(self._run_lane(number), name=f"chasqui lane {number}")
-            lane.add_done_callback(self._handle_lane_end)
+            lane.add_done_callback(self._count_lane_end_and_report_death)
             self._tasks.append(lane)
         self._alive = len(self._tasks)
 
@@ -122,11 +122,11 @@ class Lanes:
         return len(self._running) - (self._started - self.finished) - len(self._inbox)
 
     @property
-    def waiting(self) -> int:
+    def waiting_count(self) -> int:
         return len(self._inbox)
 
     @property
-    def waiting_bytes(self) -> int:
+    def inbox_bytes(self) -> int:
         """How many bytes the waiting jobs take, encoded."""
         return sum(len(job.payload) for job in self._inbox)
 
@@ -140,16 +140,16 @@ class Lanes:
     def is_lane_task(self, task: asyncio.Task[Any] | None) -> bool:
         return task in self._tasks
 
-    def resume_after_lapse(self) -> None:
+    def wake_after_lapse(self) -> None:
         """Starts jobs again after the lease was over."""
         self._end_turn_and_wake()
 
-    def drop_lost_unstarted_jobs(self, ids: set[bytes]) -> bool:
+    def drop_lost_waiting_and_undecoded_jobs(self, ids: set[bytes]) -> bool:
         """Forgets jobs that another worker has taken. One that runs goes on, and its outcome does not count.
 
         Returns whether any of them was still here.
         """
-        running = self._holdings.running_jobs()
+        running = self._holdings.list_running_jobs()
         were_here = any(job.entry_id in ids for job in (*self._inbox, *running))
         self._lost_undecoded |= {job.entry_id for job in running if not job.is_decoded and job.entry_id in ids}
         for job in [job for job in self._inbox if job.entry_id in ids]:
@@ -174,8 +174,8 @@ class Lanes:
         One that has swallowed that is cancelled once more, and left behind if it goes on all the same.
         """
         self._is_stopping, self._turn_ends_at = True, 0.0
-        await cancel_tasks_and_wait(self._tasks, CLEANUP_S, hurried)
-        await cancel_tasks_and_wait(self._tasks, LAST_CLEANUP_S)
+        await cancel_and_wait_with_timeout(self._tasks, CLEANUP_S, hurried)
+        await cancel_and_wait_with_timeout(self._tasks, LAST_CLEANUP_S)
         self.has_uncancelled_handler = not all(lane.done() for lane in self._tasks)
         ended = zip(self._tasks, self._running, strict=True)
         return [job for task, job in ended if job is not None and task.done()]
@@ -190,14 +190,14 @@ class Lanes:
             while begun is not None or (inbox and (now < self._turn_ends_at or self._try_begin_loop_turn(now))):
                 if begun is None:
                     if cancelling():  # hot: 0.015 us; the last handler has cancelled its task, and then ended
-                        _, now = await self._await_despite_stray_cancellation(asyncio.sleep, 0), monotonic()
+                        _, now = await self._repeat_after_stray_cancellation(asyncio.sleep, 0), monotonic()
                         continue
                     job = running[lane_number] = inbox[0]
                     inbox.popleft()  # not before: the heartbeat's thread must see it in one place or the other
                     self._started += 1
                     if not job.is_decoded:
                         self._note_handler_waits_and_wake_lanes()
-                        may_start, now = await self._decode_and_check_may_start(job), monotonic()
+                        may_start, now = await self._decode_settle_or_put_back_job(job), monotonic()
                         if not may_start:
                             self._free_lane_without_run(lane_number)
                             continue
@@ -222,7 +222,7 @@ class Lanes:
                             self._note_handler_waits_and_wake_lanes()
                             result = await await_rest_of_coroutine(run, rest, waits_for)
                     else:
-                        ending, begun = begun.finish(), None
+                        ending, begun = begun.await_rest_or_raise_error(), None
                         result = await ending
                 except GeneratorExit:  # not the handler's: this lane is closed
                     raise
@@ -241,7 +241,7 @@ class Lanes:
             begun = await self._wait_for_wake_or_started_job(lane_number)
             now = monotonic()
 
-    async def _await_despite_stray_cancellation(self, function: Callable[[Any], Awaitable[Any]], argument: Any) -> Any:
+    async def _repeat_after_stray_cancellation(self, function: Callable[[Any], Awaitable[Any]], argument: Any) -> Any:
         while True:
             try:
                 return await function(argument)
@@ -252,10 +252,10 @@ class Lanes:
             finally:
                 uncancel_current_task()
 
-    async def _decode_and_check_may_start(self, job: Delivery) -> bool:
+    async def _decode_settle_or_put_back_job(self, job: Delivery) -> bool:
         """Returns whether the job, once it is decoded, is to run and still ours. The decoding may take many turns."""
         as_read = copy(job)
-        is_to_run: bool = await self._await_despite_stray_cancellation(self._decode, job)
+        is_to_run: bool = await self._repeat_after_stray_cancellation(self._decode_or_settle, job)
         if job.entry_id in self._lost_undecoded:
             self._lost_undecoded.discard(job.entry_id)
             self._may_have_orphans.set()  # it may have come back meanwhile, and was not taken in because it was here
@@ -334,7 +334,7 @@ class Lanes:
         if self._drained is not None and not self._drained.done():  # the waiting task may have been cancelled
             self._drained.set_result(None)
 
-    def _handle_lane_end(self, lane: asyncio.Task[None]) -> None:
+    def _count_lane_end_and_report_death(self, lane: asyncio.Task[None]) -> None:
         self._alive -= 1
         self._wake_drain_waiter()  # which looks whether there is another to wait for
         if not lane.cancelled() and (error := lane.exception()) is not None:

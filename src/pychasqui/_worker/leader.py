@@ -49,13 +49,13 @@ class LeaderService(Service):
         *,
         on_death: OnDeath,
         living_workers: LivingWorkers,
-        record: Callable[[Record], None] | None,
+        record_metric: Callable[[Record], None] | None,
     ) -> None:
         super().__init__(on_death)
         self._living_workers = living_workers
-        self._leases = broker
+        self._lease_broker = broker
         self._outage = outage
-        self._record = record  # None: no sink wants metrics
+        self._record_metric = record_metric  # None: no sink wants metrics
         self._logged_lead: bool | None = None  # whether this one led when that was last logged
         self._leads = False
         self._next_due = float("inf")  # when the leader knows the next one to be due, monotonic
@@ -63,7 +63,7 @@ class LeaderService(Service):
         self._cut_lease_holder: str | None = None  # whose lease was cut last
         self._overdue_from: float | None = None  # since when each look finds things that are long overdue
         self._stalled_by: str | None = None
-        self.set_aside = 0  # what could not be read and went to the dead letters
+        self.buried_count = 0  # what could not be read and went to the dead letters
 
     @property
     def trouble(self) -> str | None:
@@ -74,7 +74,7 @@ class LeaderService(Service):
             return f"{self.what_waits} wait: {self._stalled_by!r} holds the {self.role}'s lease and moves nothing"
         return None
 
-    def handle_due_hint(self, due_in_s: float) -> None:
+    def apply_due_hint_if_leading(self, due_in_s: float) -> None:
         """A message says that something is due in `due_in_s`."""
         due = max(clock.monotonic() + due_in_s, self._looked_at + HINTS_APART_S)
         if self._leads and due < self._next_due:
@@ -83,22 +83,24 @@ class LeaderService(Service):
 
     async def end(self, timeout_s: float) -> None:
         await super().end(timeout_s)
-        if self._leads and self._leases.is_connected:
+        if self._leads and self._lease_broker.is_connected:
             with suppress(RedisTrouble, TimeoutError):  # it ends by itself
                 async with asyncio.timeout(timeout_s):
                     await self._release_leader_lease()
 
-    async def _tick_as_leader_or_standby(self) -> float:
+    async def _subscribe_do_due_and_choose_pause_s(self) -> float:
         """Returns how long to wait for the next look, if nothing is due sooner.
 
         Only the leader subscribes: a message costs the server as much as it has subscribers.
         """
         if self._leads:
-            return await self._do_due_if_leader_and_choose_pause_s(gets_no_messages=not await self._subscribe())
+            return await self._do_due_if_leader_and_choose_pause_s(
+                gets_no_messages=not await self._try_to_subscribe_to_due_hints()
+            )
         wait_s = await self._do_due_if_leader_and_choose_pause_s(gets_no_messages=False)
         return 0.0 if self._leads else wait_s  # what was published until it leads and is subscribed may be due sooner
 
-    async def _subscribe(self) -> bool:
+    async def _try_to_subscribe_to_due_hints(self) -> bool:
         """Returns whether messages come."""
         raise NotImplementedError
 
@@ -109,44 +111,44 @@ class LeaderService(Service):
     async def _release_leader_lease(self) -> None:
         raise NotImplementedError
 
-    async def _run(self) -> None:
+    async def _run_until_stopped(self) -> None:
         while not self._is_stopping:
             self._looked_at = clock.monotonic()
             try:
-                wait_s = await self._tick_as_leader_or_standby()
+                wait_s = await self._subscribe_do_due_and_choose_pause_s()
             except Exception as error:  # noqa: BLE001  the border of this part: a look can be made again, whatever it was
                 wait_s = self._outage.record_error_and_choose_pause_s(error)
                 self._next_due = float("inf")
             else:
                 self._outage.end()
             look_at = clock.monotonic() + wait_s
-            while not self._is_stopping and (left := min(look_at, self._next_known_due()) - clock.monotonic()) > 0:
-                await self._sleep(left)
+            while not self._is_stopping and (left := min(look_at, self._find_next_known_due()) - clock.monotonic()) > 0:
+                await self._sleep_until_woken(left)
 
-    def _next_known_due(self) -> float:
+    def _find_next_known_due(self) -> float:
         """Returns when something is known to be due. While looks fail, nothing is: the pauses between them hold."""
         return float("inf") if self._outage.is_on else self._next_due
 
-    def _standby_pause_s(self, lease_left_ms: int, usual_max_s: float) -> float:
+    def _choose_standby_pause_s(self, lease_left_ms: int, usual_max_s: float) -> float:
         """Returns how long to wait for a lease that another process holds.
 
         That is until it ends if it is not renewed (-1: it has no end), so that nothing is held up for longer than that.
         Many workers share the looks, unless it moves nothing: one of them looks soon after the end of the lease,
         whenever that is.
         """
-        if self._living_workers.living > MAX_POLLING_STANDBYS and self._overdue_from is None:
+        if self._living_workers.count > MAX_POLLING_STANDBYS and self._overdue_from is None:
             pause_s = self._living_workers.scale_pause_by_workers(usual_max_s, MAX_POLLING_STANDBYS)
             return min(pause_s, LONGEST_STANDBY_S) * random.uniform(0.5, 1.5)
         return usual_max_s if lease_left_ms < 0 else min(usual_max_s, (lease_left_ms + 1) / 1000)
 
-    def _update_leader(self, other_leader: OtherLeader | None) -> None:
+    def _note_leader_and_log_changes(self, other_leader: OtherLeader | None) -> None:
         """Notes which process leads, and whether it moves what is due."""
         self._leads = other_leader is None
         if self._leads != self._logged_lead:
             self._logged_lead = self._leads
             log.debug("%s: %s", self.role, "this one leads" if other_leader is None else f"{other_leader.name!r} leads")
-            if self._record is not None:
-                self._record(LockOutcome("acquired" if self._leads else "held", self.role))
+            if self._record_metric is not None:
+                self._record_metric(LockOutcome("acquired" if self._leads else "held", self.role))
         if other_leader is not None and other_leader.was_cut and other_leader.name != self._cut_lease_holder:
             self._cut_lease_holder = other_leader.name
             log.warning(

@@ -35,7 +35,10 @@ class RenewalTimes(NamedTuple):
 
 
 class LeaseRenewal:
-    """acquire_first_lease() takes the first lease; each try_renew_and_choose_pause_s() then sends one renewal."""
+    """acquire_first_lease_and_choose_renew_at() takes the first lease.
+
+    Each try_renew_and_choose_pause_s() then sends one renewal.
+    """
 
     def __init__(
         self,
@@ -48,7 +51,7 @@ class LeaseRenewal:
         queue_watch: QueueWatch,
         record_maker: RecordMaker,
         round_trips: RoundTrips,
-        call_in_worker_loop: Callable[..., None],
+        call_soon_in_worker_loop_if_running: Callable[..., None],
     ) -> None:
         self._broker = broker
         self._group, self._consumer = shared.group, shared.consumer
@@ -61,7 +64,7 @@ class LeaseRenewal:
         self._queue_watch = queue_watch
         self._record_maker = record_maker
         self._round_trips = round_trips
-        self._call_in_worker_loop = call_in_worker_loop
+        self._call_soon_in_worker_loop_if_running = call_soon_in_worker_loop_if_running
         self._held_before: dict[bytes, int] = {}
         self._hold_at = 0.0
         self._until = 0.0  # when the last lease ends
@@ -81,7 +84,7 @@ class LeaseRenewal:
         """Whether the group is gone and not made again yet."""
         return self._groupless.is_on
 
-    async def acquire_first_lease(self) -> float:
+    async def acquire_first_lease_and_choose_renew_at(self) -> float:
         """Waits until the first lease holds; returns when to renew it. Raises permanent errors."""
         while True:
             wait_s = await self.try_renew_and_choose_pause_s(is_first=True)
@@ -95,11 +98,11 @@ class LeaseRenewal:
         if was_over and not is_first:
             self._lease.record_trouble()
         try:
-            if was_over and not await self._round_trips.can_hold_lease():
+            if was_over and not await self._round_trips.check_or_measure_whether_lease_can_hold():
                 await self._renew_held_or_leave_group()
                 return self.every_s
             entries, sent_at = self._take_entries_due_for_renewal(was_over), lease_clock()
-            lost = await self._send_renewals_and_find_lost(entries)
+            lost = await self._renew_lease_and_entries_and_find_lost(entries)
         except RedisTrouble as error:
             self._round_trips.require_new_measurement()
             self._hold_at = 0.0  # what was to be renewed with it is renewed by the next call
@@ -121,13 +124,13 @@ class LeaseRenewal:
         now = lease_clock()
         if not was_over and now < self._hold_at - self.every_s / 2:
             return []
-        held, before = self._holdings.held_delivery_numbers(), self._held_before
+        held, before = self._holdings.collect_held_delivery_numbers(), self._held_before
         self._held_before, self._hold_at = held, now + self._hold_s
         return list(held.items() if was_over else held.items() & before.items())
 
-    async def _send_renewals_and_find_lost(self, entries: list[tuple[bytes, int]]) -> set[bytes]:
+    async def _renew_lease_and_entries_and_find_lost(self, entries: list[tuple[bytes, int]]) -> set[bytes]:
         """Returns the entries that are lost."""
-        await self._queue_watch.subscribe()
+        await self._queue_watch.try_to_subscribe()
         me = (self._group, self._consumer, self._lease_ms)
         first, *others = (entries[start : start + IDS_A_CALL] for start in range(0, max(len(entries), 1), IDS_A_CALL))
         record, kept_ms = self._record_maker.make_worker_record(), self._record_maker.kept_ms
@@ -136,16 +139,16 @@ class LeaseRenewal:
             *(self._broker.renew_worker_lease(*me, batch) for batch in others),
         )
         if answers[0].flags is not None:
-            self._queue_watch.handle_queue_flags(answers[0].flags)
-        self._living_workers.set_living_workers(answers[0].living)
+            self._queue_watch.pass_on_pause_and_request_check(answers[0].flags)
+        self._living_workers.set_count(answers[0].living)
         if answers[0].over:
-            self._call_in_worker_loop(self._ended_leases.send)
+            self._call_soon_in_worker_loop_if_running(self._ended_leases.send)
         return {entry_id for answer in answers for entry_id in answer.lost}
 
     async def _renew_held_or_leave_group(self) -> None:
         """No lease can be held here: Redis keeps one only for the jobs that still run."""
-        if held := list(self._holdings.held_delivery_numbers().items()):
-            await self._send_renewals_and_find_lost(held)
+        if held := list(self._holdings.collect_held_delivery_numbers().items()):
+            await self._renew_lease_and_entries_and_find_lost(held)
         elif not self._has_left:  # other workers take what was read here and not started at once
             self._has_left = True
             me = (self._group, self._consumer)
@@ -161,28 +164,28 @@ class LeaseRenewal:
             self._groupless.end()
             self._recovery.forget_awaited_worker()
             # Entries that were handed back after the last report are pending for us by that report.
-            self._call_in_worker_loop(self._may_have_orphans.set)
+            self._call_soon_in_worker_loop_if_running(self._may_have_orphans.set)
         until, now = sent_at + self._lease_ms / 1000, lease_clock()
         if now >= (until if was_over else self._lease.until):
             return 0.0  # it came too late; if the lease ended only meanwhile, all that is held is renewed next
         self._until = until
         if was_over:
-            self._call_in_worker_loop(self._resume_after_lapse, until, lost_ids)
+            self._call_soon_in_worker_loop_if_running(self._forget_lost_renew_lease_and_wake_lanes, until, lost_ids)
         else:
             self._lease.renew(until)
             if lost_ids:
-                self._call_in_worker_loop(self._forget_lost_entries, lost_ids)
+                self._call_soon_in_worker_loop_if_running(self._drop_lost_jobs_and_flag_orphans, lost_ids)
         return self.every_s
 
-    def _resume_after_lapse(self, until: float, lost_ids: set[bytes]) -> None:
+    def _forget_lost_renew_lease_and_wake_lanes(self, until: float, lost_ids: set[bytes]) -> None:
         """Runs in the worker's loop, in one step: no lost entry may start because the lease holds again."""
-        self._forget_lost_entries(lost_ids)
+        self._drop_lost_jobs_and_flag_orphans(lost_ids)
         self._lease.renew_after_lapse(until)
-        self._lanes.resume_after_lapse()
+        self._lanes.wake_after_lapse()
 
-    def _forget_lost_entries(self, lost_ids: set[bytes]) -> None:
+    def _drop_lost_jobs_and_flag_orphans(self, lost_ids: set[bytes]) -> None:
         """Runs in the worker's loop. An entry that was lost by one delivery may have come back by another."""
-        if self._lanes.drop_lost_unstarted_jobs(lost_ids):
+        if self._lanes.drop_lost_waiting_and_undecoded_jobs(lost_ids):
             self._may_have_orphans.set()
 
     async def _report_held_and_choose_pause_s(self, error: RedisTrouble) -> float:
@@ -192,7 +195,7 @@ class LeaseRenewal:
             sent_at = lease_clock()
             was_over = sent_at >= self._lease.until
             try:
-                is_back = await self._recovery.report_held_to_rebuild_group(self._broker)
+                is_back = await self._recovery.report_held_unless_group_exists(self._broker)
             except RedisTrouble as trouble:
                 return min(self._outage.record_error_and_choose_pause_s(trouble), self.every_s)
         self._outage.end()
@@ -202,5 +205,5 @@ class LeaseRenewal:
         # if the lease has ended meanwhile, lanes may have stopped, and the renewal after a lapse wakes them.
         if not was_over and not self._lease.is_over:
             self._lease.renew(sent_at + self._lease_ms / 1000)
-        await self._recovery.name_awaited_worker_once_a_lease(self._broker)  # behind the renewal: it takes its time
+        await self._recovery.find_and_log_awaited_worker_if_due(self._broker)  # behind the renewal: it takes its time
         return REGROUP_S

@@ -10,8 +10,8 @@ from typing import Self
 from .._core.checks import check_bool
 from .._redis.connector import Connector
 from ..errors import Closed
-from .signals import caught_signals
-from .task_loops import has_ended_or_lost_its_loop, is_in_running_loop, refuse_other_loop
+from .signals import catching_signals
+from .task_loops import belongs_to_running_loop, has_ended_or_lost_its_loop, refuse_other_loop
 
 
 class Lifecycle:
@@ -56,7 +56,7 @@ class Lifecycle:
                         one ends a worker at once. Only in the main thread. What was there before is restored behind it.
         """
         check_bool("handle_signals", handle_signals)
-        with caught_signals(self._on_signal) if handle_signals else nullcontext():
+        with catching_signals(self._request_stop_by_signal) if handle_signals else nullcontext():
             main = self._start_main_unless_running()
             try:
                 await asyncio.shield(main)
@@ -80,7 +80,7 @@ class Lifecycle:
         self._is_closed = True
         if self._main is None or has_ended_or_lost_its_loop(self._main):
             return
-        if is_in_running_loop(self._main):
+        if belongs_to_running_loop(self._main):
             self._stop_wanted.set()
         else:
             with suppress(RuntimeError):  # the loop is closed meanwhile
@@ -116,7 +116,7 @@ class Lifecycle:
                 raise Closed(f"{self._label} is closed; make a new one")
             self._started = asyncio.get_running_loop().create_future()
             self._main = asyncio.create_task(
-                self._run_and_raise_death(), name=f"chasqui {self._kind} {self.queue_name}"
+                self._run_clean_up_and_raise_death(), name=f"chasqui {self._kind} {self.queue_name}"
             )
         elif not self.is_running:
             raise Closed(f"{self._label} has ended; make a new one")
@@ -127,7 +127,7 @@ class Lifecycle:
     def _label(self) -> str:
         return f"{self._kind} of queue {self.queue_name!r}"
 
-    async def _run_and_raise_death(self) -> None:
+    async def _run_clean_up_and_raise_death(self) -> None:
         try:
             await self._run_until_stopped()
         finally:
@@ -144,12 +144,12 @@ class Lifecycle:
         assert self._started is not None
         self._started.set_result(None)
 
-    def _stop_with_error(self, error: BaseException) -> None:
+    def _request_stop_with_error(self, error: BaseException) -> None:
         """Stops, and has run() raise this error."""
         self._death = self._death or error
         self._stop_wanted.set()
 
-    def _on_signal(self, signal_name: str) -> None:
+    def _request_stop_by_signal(self, signal_name: str) -> None:
         self._stopped_by = self._stopped_by or signal_name
         self._stop_wanted.set()
 

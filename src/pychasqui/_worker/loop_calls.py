@@ -27,7 +27,7 @@ class LoopCalls:
         self._calls.add(call)
         try:
             if not self._is_closed:  # after the call was added: close() sees it, or it sees close()
-                self._loop.call_soon_threadsafe(self._start_call, call)
+                self._loop.call_soon_threadsafe(self._start_call_unless_closed, call)
                 call.ended.wait()
         except RuntimeError:  # the loop is closed
             pass
@@ -44,7 +44,7 @@ class LoopCalls:
         for call in list(self._calls):
             call.ended.set()
 
-    def _start_call(self, call: _Call) -> None:
+    def _start_call_unless_closed(self, call: _Call) -> None:
         if not self._is_closed:
             self.tasks.add(call.start(self._forget_task))
 

@@ -12,10 +12,10 @@ from .shared import OnDeath
 
 
 class LoopThread:
-    """start() -> the coroutine runs in the thread and calls report_begun() -> end_thread() ends it.
+    """start_and_wait_until_begun() -> it runs in the thread and calls report_begun() -> end_thread() ends it.
 
-    What ends the coroutine before it has begun is raised by start(); what ends it later goes to `on_death`, in the
-    worker's loop.
+    What ends the coroutine before it has begun is raised by start_and_wait_until_begun(); what ends it later goes to
+    `on_death`, in the worker's loop.
     """
 
     def __init__(self, title: str, on_death: OnDeath) -> None:
@@ -29,7 +29,7 @@ class LoopThread:
         self._ended: asyncio.Future[None] | None = None
         self._is_stopping = False
 
-    async def start(self, make_coroutine: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    async def start_and_wait_until_begun(self, make_coroutine: Callable[[], Coroutine[Any, Any, None]]) -> None:
         self._worker_loop = asyncio.get_running_loop()
         self._begun, self._ended = self._worker_loop.create_future(), self._worker_loop.create_future()
         thread = threading.Thread(
@@ -61,7 +61,7 @@ class LoopThread:
             with suppress(RuntimeError):  # the thread's loop has ended already
                 self._own_loop.call_soon_threadsafe(function, *arguments)
 
-    def call_in_worker_loop(self, function: Callable[..., object], *arguments: object) -> None:
+    def call_soon_in_worker_loop_if_running(self, function: Callable[..., object], *arguments: object) -> None:
         """Is called in the thread."""
         assert self._worker_loop is not None
         with suppress(RuntimeError):  # the worker's loop has ended; the thread is about to
@@ -73,30 +73,30 @@ class LoopThread:
         return self._worker_loop is not None and self._worker_loop.is_closed()
 
     def report_begun(self) -> None:
-        """Lets start() return. Is called in the thread."""
-        self.call_in_worker_loop(self._mark_as_begun)
+        """Lets start_and_wait_until_begun() return. Is called in the thread."""
+        self.call_soon_in_worker_loop_if_running(self._mark_as_begun)
 
     def _run_thread(self, make_coroutine: Callable[[], Coroutine[Any, Any, None]]) -> None:
         death: BaseException | None = None
         try:
             with asyncio.Runner() as runner, suppress(asyncio.CancelledError):
-                runner.run(self._run(make_coroutine))
+                runner.run(self._run_coroutine_unless_stopping(make_coroutine))
         except BaseException as error:  # noqa: BLE001  the thread's border: the worker hears of whatever it is
             death = error
         finally:
-            self.call_in_worker_loop(self._handle_end, death)
+            self.call_soon_in_worker_loop_if_running(self._note_end_and_report_death, death)
 
-    async def _run(self, make_coroutine: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    async def _run_coroutine_unless_stopping(self, make_coroutine: Callable[[], Coroutine[Any, Any, None]]) -> None:
         self._own_loop, self._task = asyncio.get_running_loop(), asyncio.current_task()
         if not self._is_stopping:  # already, before there was a task to cancel
             await make_coroutine()
 
     def _mark_as_begun(self) -> None:
-        """Runs in the worker's loop, as does _handle_end()."""
+        """Runs in the worker's loop, as does _note_end_and_report_death()."""
         if self._begun is not None and not self._begun.done():
             self._begun.set_result(None)
 
-    def _handle_end(self, death: BaseException | None) -> None:
+    def _note_end_and_report_death(self, death: BaseException | None) -> None:
         if self._ended is not None and not self._ended.done():
             self._ended.set_result(None)
         if self._begun is None or self._begun.done():

@@ -21,31 +21,38 @@ BLOCKED_S = 1.5  # a loop that has not turned for this long is reported
 
 
 class LoopWatch:
-    """Made in the worker's loop; check_loop_lag() is for the watching thread, at least once in ASKS_APART_S."""
+    """Made in the worker's loop.
+
+    log_if_blocked_and_measure_if_due() is for the watching thread, at least once in ASKS_APART_S.
+    """
 
     def __init__(
-        self, consumer: str, holdings: Holdings, *, call_in_worker_loop: Callable[[Callable[[], None]], None]
+        self,
+        consumer: str,
+        holdings: Holdings,
+        *,
+        call_soon_in_worker_loop_if_running: Callable[[Callable[[], None]], None],
     ) -> None:
         self.lag_s = 0.0  # how long the loop took for its last sign of life
         self._consumer = consumer
         self._holdings = holdings
-        self._call_in_worker_loop = call_in_worker_loop
+        self._call_soon_in_worker_loop_if_running = call_soon_in_worker_loop_if_running
         self._thread = threading.get_ident()
         self._asked_at: float | None = None  # when the loop was last asked for a sign of life, if it owes one
         self._last_asked_at = float("-inf")
         self._is_blocked = False
 
-    def check_loop_lag(self) -> None:
+    def log_if_blocked_and_measure_if_due(self) -> None:
         self._log_if_newly_blocked()
-        apart_s = ASKS_APART_S if self._holdings.running_jobs() else IDLE_ASKS_APART_S
+        apart_s = ASKS_APART_S if self._holdings.list_running_jobs() else IDLE_ASKS_APART_S
         if self._asked_at is None and monotonic() >= self._last_asked_at + apart_s:
             self._request_lag_measurement()
 
     def _request_lag_measurement(self) -> None:
         self._asked_at = self._last_asked_at = monotonic()
-        self._call_in_worker_loop(self._measure_loop_lag)
+        self._call_soon_in_worker_loop_if_running(self._measure_lag_and_log_if_unblocked)
 
-    def _measure_loop_lag(self) -> None:
+    def _measure_lag_and_log_if_unblocked(self) -> None:
         """Runs in the worker's loop, which shows that the loop turns."""
         if self._asked_at is not None:
             self.lag_s = monotonic() - self._asked_at
@@ -62,7 +69,7 @@ class LoopWatch:
         self._is_blocked = True
         frame = sys._current_frames().get(self._thread)
         stack = "".join(traceback.format_stack(frame, FRAMES_SHOWN)) if frame is not None else "(no stack)\n"
-        names = sorted({job.name for job in self._holdings.running_jobs()})
+        names = sorted({job.name for job in self._holdings.list_running_jobs()})
         log.error(
             "the event loop of worker %s has been blocked for %.1f s by %s; its leases are kept. Make such a handler a "
             "plain function, or call what blocks by asyncio.to_thread(). It stands at:\n%s",

@@ -33,7 +33,7 @@ class OrphanSearch(NamedTuple):
 
 
 class Orphans:
-    """adopt_orphans_until_full() takes them in; try_release_orphans() releases them for other workers."""
+    """adopt_orphans_until_full_unless_paused() takes them in; try_release_orphans() releases them for other workers."""
 
     def __init__(self, broker: Broker, shared: Shared, intake: Intake, prefetch: Prefetch, releaser: Releaser) -> None:
         self._broker = broker  # not the one that a blocked read holds up
@@ -53,15 +53,15 @@ class Orphans:
         """Whether there may be orphans that no search has looked for yet."""
         return self._may_have_orphans.is_set or self._search is not None
 
-    def flag_if_more_are_pending_than_known(self, pending: int) -> None:
+    def flag_orphans_after_repeated_surplus(self, pending: int) -> None:
         """Gets how many entries are pending for this worker, from time to time."""
-        known = self._holdings.held_delivery_numbers().keys() | self._releaser.unconfirmed_ids
+        known = self._holdings.collect_held_delivery_numbers().keys() | self._releaser.unconfirmed_ids
         self._surplus_looks = self._surplus_looks + 1 if pending > len(known) else 0
         if self._surplus_looks >= SURPLUS_LOOKS:
             self._surplus_looks = 0
             self._may_have_orphans.set()
 
-    async def adopt_orphans_until_full(self) -> bool:
+    async def adopt_orphans_until_full_unless_paused(self) -> bool:
         """Finds orphans and takes them in. If there is no room for all, the next call goes on there.
 
         A search that waits for room begins again if there may be orphans where it has looked already.
@@ -75,7 +75,7 @@ class Orphans:
             self._search = None
             self._may_have_orphans.clear()
         try:
-            return await self._adopt_orphans_page_by_page()
+            return await self._adopt_orphans_and_ack_deleted()
         except RedisTrouble:
             self._search = None
             self._may_have_orphans.set()
@@ -83,15 +83,15 @@ class Orphans:
         finally:
             self._is_searching = False
 
-    async def _adopt_orphans_page_by_page(self) -> bool:
+    async def _adopt_orphans_and_ack_deleted(self) -> bool:
         is_full, orphans = False, 0
-        search = self._search if self._search is not None else await self._begin_orphan_search()
+        search = self._search if self._search is not None else await self._begin_orphan_search_if_any_pending()
         while search is not None:
             self._search = search
             if self._prefetch.bytes_left <= 0:
                 is_full = True
                 break
-            page = await self._adopt_orphans_of_page(search)
+            page = await self._adopt_orphans_of_page_unless_stale(search)
             if page is None:
                 self._search = None
                 break
@@ -103,21 +103,21 @@ class Orphans:
             log.info("worker %s has found %d entries that it did not know of", self._consumer, orphans)
         return is_full or orphans > 0
 
-    async def _begin_orphan_search(self) -> OrphanSearch | None:
+    async def _begin_orphan_search_if_any_pending(self) -> OrphanSearch | None:
         await self._releaser.forget_releases_past_deadline()
         last = await self._broker.read_last_pending_id(self._group)
         return None if last is None else OrphanSearch(b"", last)
 
-    async def _adopt_orphans_of_page(self, search: OrphanSearch) -> AdoptedPage | None:
+    async def _adopt_orphans_of_page_unless_stale(self, search: OrphanSearch) -> AdoptedPage | None:
         """Returns None if the search is over: there is no further page, or this one is stale."""
         # An entry that is held before, while or after the page is on its way is no orphan.
         with self._intake.collecting_arrived_ids() as known:
-            known |= self._holdings.held_delivery_numbers().keys() | self._releaser.unconfirmed_ids
-            asked = self._intake.take_snapshot()
+            known |= self._holdings.collect_held_delivery_numbers().keys() | self._releaser.unconfirmed_ids
+            asked = self._intake.make_staleness_mark()
             page = await self._broker.list_pending(
-                self._group, self._consumer, *search, ORPHANS_A_PAGE, self._prefetch.byte_bounds()
+                self._group, self._consumer, *search, ORPHANS_A_PAGE, self._prefetch.choose_byte_bounds()
             )
-            lost = self._intake.adopt_unknown_entries(page, known, asked)
+            lost = self._intake.adopt_unknown_entries_unless_stale(page, known, asked)
         if lost is None or not page:
             return None
         deleted = [entry.id for entry in lost if entry.fields is None and not entry.size]
@@ -129,7 +129,7 @@ class Orphans:
         try:
             while has_more:
                 page = await self._broker.list_pending_ids(self._group, self._consumer, after, b"+", ORPHANS_A_PAGE)
-                known = set(self._holdings.held_delivery_numbers())
+                known = set(self._holdings.collect_held_delivery_numbers())
                 if not self._is_closing.is_set:  # a second release would let them come back before the first is refused
                     known |= self._releaser.unconfirmed_ids
                 await self._releaser.release([(one, deliveries - 1) for one, deliveries in page if one not in known])

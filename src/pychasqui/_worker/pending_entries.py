@@ -12,7 +12,7 @@ from .shared import Shared
 
 
 class PendingEntries:
-    """The reader calls take_pending_entries() before it reads, while `may_exist`."""
+    """The reader calls adopt_orphans_or_claim_entries() before it reads, while `may_exist`."""
 
     def __init__(
         self, shared: Shared, *, intake: Intake, prefetch: Prefetch, orphans: Orphans, reclaimer: Reclaimer
@@ -27,17 +27,17 @@ class PendingEntries:
     def may_exist(self) -> bool:
         return self._orphans.may_exist or self._reclaimer.may_have_claimable_entries
 
-    async def take_pending_entries(self, count: int) -> bool:
+    async def adopt_orphans_or_claim_entries(self, count: int) -> bool:
         """Returns whether to look at the room again before new entries are read."""
         if self._orphans.may_exist:
-            room_has_changed = await self._orphans.adopt_orphans_until_full()
+            room_has_changed = await self._orphans.adopt_orphans_until_full_unless_paused()
             if room_has_changed or self._is_paused.is_set:
                 return True
         if self._is_closing.is_set or not self._reclaimer.may_have_claimable_entries:
             return False
         with self._intake.expecting_entries():
-            self._intake.put_claimed_entries(
-                await self._reclaimer.claim_entries_of_one_consumer(count, self._prefetch.byte_bounds())
+            self._intake.take_in_claimed_unless_stale_and_wake(
+                await self._reclaimer.claim_entries_of_one_consumer(count, self._prefetch.choose_byte_bounds())
             )
         await asyncio.sleep(0)  # the lanes start some of them first, which leaves room
         return True

@@ -22,7 +22,7 @@ def as_async_handler(function: Callable[[Job], Any]) -> Callable[[Job], Awaitabl
         if result is None:
             return None
         if _is_awaitable(result):  # a lambda around an async function
-            await _move_to_loop()
+            await _suspend_to_move_to_loop()
             return await result
         if type(result) in (GeneratorType, AsyncGeneratorType):
             raise TypeError("the handler returned a generator, whose body has not run")
@@ -32,7 +32,7 @@ def as_async_handler(function: Callable[[Job], Any]) -> Callable[[Job], Awaitabl
 
 
 @types.coroutine
-def _move_to_loop() -> Generator[None, None, None]:
+def _suspend_to_move_to_loop() -> Generator[None, None, None]:
     """Suspends. The thread leaves the coroutine to a task of the event loop, for which this is asyncio.sleep(0)."""
     yield
 

@@ -45,11 +45,11 @@ class Prefetch:
     def bytes_left(self) -> int:
         """How many bytes of entries may come beside those that wait, or have ended and are not settled yet."""
         unsettled = self._unsettled_count()
-        expected = self._entry_size.estimate_bytes(self._lanes.waiting + unsettled)
+        expected = self._entry_size.estimate_bytes(self._lanes.waiting_count + unsettled)
         if 2 * expected < self._max_bytes:  # hot: as good as the sum, which takes 30 ns a job
             return self._max_bytes - int(expected)
         unsettled_bytes = self._entry_size.estimate_bytes(unsettled) if self._entry_size.is_known else 0
-        return self._max_bytes - self._lanes.waiting_bytes - int(unsettled_bytes)
+        return self._max_bytes - self._lanes.inbox_bytes - int(unsettled_bytes)
 
     @property
     def has_free_lane(self) -> bool:
@@ -59,7 +59,7 @@ class Prefetch:
         """Returns whether a lane had nothing to do when that many entries arrived, which the lanes have by now."""
         return self._lanes.free_minus_waiting + arrived_count > 0
 
-    def byte_bounds(self) -> ByteBounds:
+    def choose_byte_bounds(self) -> ByteBounds:
         """Returns how many bytes the next script may bring, and how large an entry may be."""
         return ByteBounds(max(1, min(self.bytes_left, PAGE_BYTES)), self._max_entry_bytes)
 
@@ -81,24 +81,24 @@ class Prefetch:
     def measure_room_and_set_low_water(self) -> PrefetchRoom:
         """Returns the room for the next read. The lanes send the room signal when it may have grown."""
         lanes = self._lanes
-        self._estimate.record_finished(lanes.finished, monotonic())
+        self._estimate.record_finished_if_time_passed(lanes.finished, monotonic())
         ahead = self._estimate.estimate_jobs_to_prefetch()
         free = lanes.free_minus_waiting
         count = free + ahead
         # Half of what may wait is a good batch: smaller ones cost trips, larger ones let the inbox run dry.
         low_water = ahead // 2
-        has_room = count > 0 and lanes.waiting <= low_water
+        has_room = count > 0 and lanes.waiting_count <= low_water
         if is_full := has_room and self.bytes_left <= 0:
-            low_water = lanes.waiting // 2
+            low_water = lanes.waiting_count // 2
         lanes.set_low_water(low_water)
         awaits_settling = has_room and (is_full or self._unsettled_count() > MAX_UNSETTLED)
         return PrefetchRoom(min(count, self._batch_sizes.read), has_room and not awaits_settling, awaits_settling, free)
 
-    def count_to_read_behind(self, coming: int) -> int:
+    def count_to_read_next(self, coming: int) -> int:
         """Returns how many entries to ask for behind those that have just come; 0 if a read is not worth it yet."""
         if self._unsettled_count() > MAX_UNSETTLED:
             return 0
-        self._estimate.record_finished(self._lanes.finished, monotonic())
+        self._estimate.record_finished_if_time_passed(self._lanes.finished, monotonic())
         room = min(
             self._lanes.free_minus_waiting - coming + self._estimate.estimate_jobs_to_prefetch(), self._batch_sizes.read
         )
@@ -106,7 +106,7 @@ class Prefetch:
             return 0
         return room if room >= self._batch_sizes.min_entries_worth_reading else 0
 
-    def room_for_claims(self) -> int:
+    def count_room_for_claims(self) -> int:
         """Returns how many entries of other consumers there is room for."""
         may_start = not (self._is_paused.is_set or self._is_closing.is_set or self._lease.is_over)
         return (
@@ -123,7 +123,7 @@ class Prefetch:
         """Returns how many entries to wait for, so that they fit in."""
         return self._entry_size.count_entries_to_wait_for(self.bytes_left)
 
-    def max_unstarted_to_keep(self) -> int:
+    def measure_and_choose_max_unstarted_to_keep(self) -> int:
         """Returns how many unstarted jobs may stay here while the lanes take none."""
-        self._estimate.record_finished(self._lanes.finished, monotonic())
+        self._estimate.record_finished_if_time_passed(self._lanes.finished, monotonic())
         return 2 * self._estimate.estimate_jobs_to_prefetch() + 1

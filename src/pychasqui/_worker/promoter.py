@@ -43,11 +43,15 @@ class PromoterService(LeaderService):
         every_s: float = PROMOTE_EVERY_S,
         batch: int = PROMOTE_BATCH,
         lease_ms: int = PROMOTER_LEASE_MS,
-        record: Callable[[Record], None] | None = None,
+        record_metric: Callable[[Record], None] | None = None,
     ) -> None:
         outage = Outage("delayed jobs wait, the promoter keeps trying", "delayed jobs are promoted again")
         super().__init__(
-            broker, outage, on_death=on_death, living_workers=living_workers or LivingWorkers(), record=record
+            broker,
+            outage,
+            on_death=on_death,
+            living_workers=living_workers or LivingWorkers(),
+            record_metric=record_metric,
         )
         self._broker = broker
         self._holder = holder
@@ -63,10 +67,10 @@ class PromoterService(LeaderService):
             "delayed jobs are promoted again, all of them",
         )
 
-    def publish_due_hint_if_needed(self, delay_ms: int) -> None:
+    def apply_or_publish_due_hint_if_needed(self, delay_ms: int) -> None:
         """Publishes that this worker has rescheduled a job that is due in this many ms, unless the leader will know."""
         if self._leads:
-            self.handle_due_hint(delay_ms / 1000)
+            self.apply_due_hint_if_leading(delay_ms / 1000)
             return
         now = clock.monotonic()
         due = now + delay_ms / 1000
@@ -78,8 +82,8 @@ class PromoterService(LeaderService):
     async def _release_leader_lease(self) -> None:
         await self._broker.release_promoter_lease(self._holder)
 
-    async def _subscribe(self) -> bool:
-        return await self._broker.subscribe_to_due_hints_while_connected(self.handle_due_hint)
+    async def _try_to_subscribe_to_due_hints(self) -> bool:
+        return await self._broker.subscribe_to_due_hints_while_connected(self.apply_due_hint_if_leading)
 
     async def _do_due_if_leader_and_choose_pause_s(self, *, gets_no_messages: bool) -> float:
         now = clock.monotonic()
@@ -88,9 +92,9 @@ class PromoterService(LeaderService):
         done = await self._broker.promote_batch_if_leader(
             self._holder, self._lease_ms, self._batch, events_max_len=self._events_max_len
         )
-        self._update_leader(done.other)
+        self._note_leader_and_log_changes(done.other)
         if done.other is not None:
-            return self._standby_pause_s(done.next_due_ms, self._rest_s)
+            return self._choose_standby_pause_s(done.next_due_ms, self._rest_s)
         if done.refusal:
             self._refusals.record_error_and_choose_pause_s(ReplyError(done.refusal))
         else:
@@ -98,18 +102,18 @@ class PromoterService(LeaderService):
         wait_s = self._note_promotion_and_choose_pause_s(
             done, now, was_expected=was_expected, gets_no_messages=gets_no_messages
         )
-        if self._record is not None:
-            await self._record_tick(self._record, done)
+        if self._record_metric is not None:
+            await self._count_delayed_and_record_tick(self._record_metric, done)
         return wait_s
 
     def _note_promotion_and_choose_pause_s(
         self, promotion: Promotion, now: float, *, was_expected: bool, gets_no_messages: bool
     ) -> float:
         """Returns in how many seconds to look again."""
-        if promotion.set_aside:
-            self.set_aside += promotion.set_aside
-            log.error("%d delayed members were no jobs and are in the dead letters now", promotion.set_aside)
-        moved = promotion.promoted + promotion.set_aside
+        if promotion.buried_count:
+            self.buried_count += promotion.buried_count
+            log.error("%d delayed members were no jobs and are in the dead letters now", promotion.buried_count)
+        moved = promotion.promoted + promotion.buried_count
         if (moved and not was_expected) or (promotion.next_due_ms >= 0 and gets_no_messages):
             self._alert_until = now + ALERT_FOR_S
         if moved and promotion.next_due_ms == 0:  # the batch was full, by its jobs or by its bytes
@@ -121,7 +125,9 @@ class PromoterService(LeaderService):
             return min(ALERT_EVERY_S, self._every_s)
         return min(self._every_s, self._rest_s) if promotion.next_due_ms >= 0 else self._rest_s
 
-    async def _record_tick(self, record: Callable[[Record], None], promotion: Promotion) -> None:
+    async def _count_delayed_and_record_tick(
+        self, record_metric: Callable[[Record], None], promotion: Promotion
+    ) -> None:
         """Records the metric. Only this asks Redis how many jobs are delayed."""
         depth, lag_ms = await self._broker.count_delayed_and_overdue_ms()
-        record(PromoterTick(promotion.promoted, depth, lag_ms))
+        record_metric(PromoterTick(promotion.promoted, depth, lag_ms))

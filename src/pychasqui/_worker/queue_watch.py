@@ -20,8 +20,8 @@ MIN_CHECK_INTERVAL_S = 0.02
 
 
 class QueueWatch:
-    """subscribe() before each renewal, handle_queue_flags() with what it found; each message makes it look ->
-    on_pause(), on_cancellations().
+    """try_to_subscribe() before each renewal, pass_on_pause_and_request_check() with what it found; each message makes
+    it look -> on_pause(), on_cancellations().
 
     It lives in the loop of the broker, which is the heartbeat's.
     """
@@ -41,11 +41,11 @@ class QueueWatch:
         self._is_hinted = False
         self._check_task: asyncio.Task[None] | None = None
 
-    async def subscribe(self) -> None:
-        """Subscribes, once for each socket. What is asked behind it misses no message."""
+    async def try_to_subscribe(self) -> None:
+        """Subscribes, once for each socket, unless it cannot. What is asked behind it misses no message."""
         await self._broker.subscribe_to_pause_and_cancel_hints_while_connected(self._request_check)
 
-    def handle_queue_flags(self, flags: QueueFlags) -> None:
+    def pass_on_pause_and_request_check(self, flags: QueueFlags) -> None:
         """Passes on what a renewal found. Notes about cancelled jobs, or that there are none any more, are read."""
         self._call_on_pause_if_changed(flags)
         if flags.has_cancellations or self._has_cancellations:
@@ -70,11 +70,11 @@ class QueueWatch:
         while self._is_hinted:
             self._is_hinted = False
             with suppress(RedisTrouble):  # the heartbeat looks with its next renewal
-                await self._check_pause_and_cancellations()
-                await self.subscribe()  # the queue may have moved to another node of a cluster
+                await self._read_and_pass_on_pause_and_cancellations()
+                await self.try_to_subscribe()  # the queue may have moved to another node of a cluster
             await asyncio.sleep(MIN_CHECK_INTERVAL_S)
 
-    async def _check_pause_and_cancellations(self) -> None:
+    async def _read_and_pass_on_pause_and_cancellations(self) -> None:
         flags = await self._broker.read_queue_flags()
         self._call_on_pause_if_changed(flags)
         if flags.has_cancellations:

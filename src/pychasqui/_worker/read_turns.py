@@ -47,7 +47,7 @@ class ReadTurns:
 
     @property
     def are_shared(self) -> bool:
-        return self._living_workers.living > MAX_WAITING_READERS
+        return self._living_workers.count > MAX_WAITING_READERS
 
     def choose_block_ms(self) -> int | None:
         """Returns how long the next read waits at the server; None: it does not."""
@@ -63,7 +63,7 @@ class ReadTurns:
 
         It is drawn whose turn begins, with the chance that lets as many begin as end if MAX_WAITING_READERS wait.
         """
-        now, others = clock.monotonic(), self._living_workers.living - MAX_WAITING_READERS
+        now, others = clock.monotonic(), self._living_workers.count - MAX_WAITING_READERS
         if others <= 0 or now < self._waits_until:
             return 0.0
         drawn_for_s, self._drawn_at = min(now - self._drawn_at, LONGEST_REST_S), now
@@ -71,16 +71,16 @@ class ReadTurns:
             self._waits_until = now + TURN_S
             return 0.0
         with suppress(RedisTrouble):  # without messages it looks from time to time
-            await self._broker.subscribe_to_backlog_hints_while_connected(self._handle_backlog_hint)
+            await self._broker.subscribe_to_backlog_hints_while_connected(self._note_backlog_hint_and_wake)
         pause_s = min(max(JOINT_POLL_INTERVAL_S * others, SHORTEST_REST_S), LONGEST_REST_S)
         return pause_s * random.uniform(0.5, 1.5)
 
-    def _handle_backlog_hint(self) -> None:
+    def _note_backlog_hint_and_wake(self) -> None:
         """A message says that jobs are left."""
         self._heard_at = clock.monotonic()
         self._on_backlog()
 
-    async def publish_backlog_if_any(self) -> None:
+    async def publish_backlog_if_any_and_due(self) -> None:
         """Publishes that jobs are left, if there are some and no worker has done so a moment ago."""
         if clock.monotonic() < self._heard_at + MESSAGES_APART_S:
             return

@@ -80,8 +80,8 @@ class Reader(Service):
         self._outage = Outage(
             f"worker {self._consumer} cannot read and keeps trying", f"worker {self._consumer} reads again"
         )
-        shared.room.listen(self.wake_if_asleep)
-        shared.settled.listen(self._wake_if_awaiting_settling)
+        shared.room.add_listener(self.wake_if_asleep)
+        shared.settled.add_listener(self._wake_if_awaiting_settling)
 
     # Stopping and pausing -------------------------------------------------------------------------------------------
 
@@ -101,7 +101,7 @@ class Reader(Service):
             await asyncio.wait({self._task}, timeout=UNBLOCK_EVERY_S)
         await self.end(timeout_s=0)
 
-    def set_paused(self, is_paused: bool) -> None:
+    def pause_or_resume_reading(self, is_paused: bool) -> None:
         """Stops reading while the queue is paused, and ends a read that waits for entries."""
         if is_paused == self._is_paused.is_set:
             return
@@ -131,9 +131,9 @@ class Reader(Service):
         """Hands unstarted jobs back, and waits until the queue is resumed."""
         await self._releaser.try_release_unstarted_jobs()
         while self._is_paused.is_set and not self._is_stopping:
-            await self._sleep()
+            await self._sleep_until_woken()
 
-    async def _wait_for_lease(self) -> None:
+    async def _wait_for_lease_and_release_if_long(self) -> None:
         """Waits until the lease holds again. If that takes long, hands back what was read, for others to run."""
         hand_back_at = monotonic() + LEASE_AWAITED_S
         while self._lease.is_over and not self._is_stopping:
@@ -141,19 +141,19 @@ class Reader(Service):
                 hand_back_at = float("inf")
                 await self._releaser.try_release_unstarted_jobs()
                 await self._pending.try_release_orphans()
-            await self._sleep(REGROUP_S)
+            await self._sleep_until_woken(REGROUP_S)
 
     # Reading --------------------------------------------------------------------------------------------------------
 
-    async def _run(self) -> None:
+    async def _run_until_stopped(self) -> None:
         has_backlog = False  # by the last read, more entries may be left
         was_empty = True
         while not self._is_stopping:
-            room = await self._wait_for_room_or_interruption()
+            room = await self._release_stale_until_room_or_interruption()
             if self._is_stopping:
                 return
             if self._lease.is_over:
-                await self._wait_for_lease()
+                await self._wait_for_lease_and_release_if_long()
                 continue
             if self._is_paused.is_set:
                 await self._release_unstarted_and_wait_while_paused()
@@ -162,7 +162,7 @@ class Reader(Service):
             # also while all lanes are busy: it may wait for longer than they are.
             count = room.entries if has_backlog else min(room.entries, max(1, room.free_lanes))
             try:
-                if self._pending.may_exist and await self._pending.take_pending_entries(count):
+                if self._pending.may_exist and await self._pending.adopt_orphans_or_claim_entries(count):
                     continue
                 had_backlog = has_backlog
                 block_ms = None if had_backlog else self._turns.choose_block_ms()
@@ -171,20 +171,20 @@ class Reader(Service):
                     count, block_ms, is_poll_of_empty_queue=is_poll_of_empty_queue
                 )
             except RedisTrouble as error:
-                await self._recover_from_error(error)
+                await self._react_to_error_and_pause(error)
                 continue
             if came:
                 was_empty = False
                 if has_backlog and not had_backlog and self._turns.are_shared:
-                    await self._turns.publish_backlog_if_any()
+                    await self._turns.publish_backlog_if_any_and_due()
                 continue
             if not was_empty:
                 was_empty = True
                 self._drained.send()
             if pause_s := await self._turns.draw_turn_or_choose_pause_s():
-                await self._sleep(pause_s)
+                await self._sleep_until_woken(pause_s)
 
-    async def _wait_for_room_or_interruption(self) -> PrefetchRoom:
+    async def _release_stale_until_room_or_interruption(self) -> PrefetchRoom:
         """Returns once there is room for entries, or something else is to be done."""
         while True:
             room = self._prefetch.measure_room_and_set_low_water()
@@ -192,17 +192,19 @@ class Reader(Service):
             if room.is_open or self._is_stopping or self._is_paused.is_set or self._lease.is_over:
                 return room
             slept_from = monotonic()
-            await self._sleep(STALE_S)
+            await self._sleep_until_woken(STALE_S)
             if monotonic() - slept_from >= STALE_S and not self._is_stopping:
-                await self._release_surplus_jobs()
+                await self._try_release_surplus_jobs()
 
     def _wake_if_awaiting_settling(self) -> None:
         if self._awaits_settling:
             self.wake_if_asleep()
 
-    async def _release_surplus_jobs(self) -> None:
+    async def _try_release_surplus_jobs(self) -> None:
         """Hands back jobs that wait here for too long because the handler has become slower."""
-        await self._releaser.try_release_unstarted_jobs(kept_count=self._prefetch.max_unstarted_to_keep())
+        await self._releaser.try_release_unstarted_jobs(
+            kept_count=self._prefetch.measure_and_choose_max_unstarted_to_keep()
+        )
 
     async def _read_batches_into_intake(
         self, count: int, block_ms: int | None, *, is_poll_of_empty_queue: bool
@@ -237,10 +239,10 @@ class Reader(Service):
                     self._batch_sizes.request_client_count_if_due(self._helper)
                 if reading.was_small:  # the intake has them already
                     return came, is_full
-                count = self._count_to_read_behind(len(entries)) if is_full else 0
+                count = self._count_to_read_next(len(entries)) if is_full else 0
                 if count:  # hot: the server fetches the next batch while this one is decoded and run
                     reading = await self._send_read(count, None)
-                await self._put_entries_in_slices(entries)
+                await self._take_in_entries_in_slices(entries)
                 if not count:
                     return came, is_full
 
@@ -248,28 +250,28 @@ class Reader(Service):
         small = min(max(count, self._batch_sizes.min_entries_worth_reading), READ_BATCH)
         # hot: the intake takes a small batch as soon as its reply is read; a job that is alone waits for nothing else
         request = ReadRequest(
-            count, block_ms, self._max_reply_bytes, self._intake.put_new_entries_and_start_lone_job, small
+            count, block_ms, self._max_reply_bytes, self._intake.take_in_new_unless_stale_and_start_lone_job, small
         )
         return self._broker.send_read(self._group, self._consumer, request)
 
-    async def _put_entries_in_slices(self, entries: list[Entry]) -> None:
+    async def _take_in_entries_in_slices(self, entries: list[Entry]) -> None:
         """Has entries decoded and run; lets the event loop turn after every INTAKE_SLICE of them."""
         for start in range(0, len(entries), INTAKE_SLICE):
             if start:
                 await asyncio.sleep(0)
-            self._intake.put_new_entries_and_wake(entries[start : start + INTAKE_SLICE])
+            self._intake.take_in_new_unless_stale_and_wake(entries[start : start + INTAKE_SLICE])
 
     async def _read_by_bytes_into_intake(self, count: int) -> list[ClaimedEntry]:
         """Reads by a script as many entries as fit into the bytes that are left, without waiting: for large entries."""
         claimed = await self._broker.read_within_bounds(
-            self._group, self._consumer, count, self._prefetch.byte_bounds()
+            self._group, self._consumer, count, self._prefetch.choose_byte_bounds()
         )
         self._outage.end()
-        self._intake.put_claimed_entries(claimed)
+        self._intake.take_in_claimed_unless_stale_and_wake(claimed)
         await asyncio.sleep(0)  # the lanes start some of them first, which leaves room
         return claimed
 
-    def _count_to_read_behind(self, coming: int) -> int:
+    def _count_to_read_next(self, coming: int) -> int:
         """Returns how many entries to ask for behind those that have just come; 0 if there is something to do first."""
         if (
             self._is_stopping
@@ -280,9 +282,9 @@ class Reader(Service):
             return 0
         if not self._broker.is_connected:
             return 0
-        return self._prefetch.count_to_read_behind(coming)
+        return self._prefetch.count_to_read_next(coming)
 
-    async def _recover_from_error(self, error: RedisTrouble) -> None:
+    async def _react_to_error_and_pause(self, error: RedisTrouble) -> None:
         """Waits, or does what the error asks for; the loop then reads again."""
         if action_for(error) is ErrorAction.NO_GROUP:  # the heartbeat logs it
             self._group_gone.send()

@@ -74,29 +74,29 @@ class Reclaimer(Service):
         self._full_scan_at = clock.monotonic()  # when this worker looks at everything, among many
         self._sweep_at = clock.monotonic() + SWEEP_S
         self._has_ended_leases = False  # by a renewal, since the last look at them
-        shared.ended_leases.listen(self._request_scan_for_ended_leases)
+        shared.ended_leases.add_listener(self._request_scan_of_ended_leases_if_many)
 
-    def _request_scan_for_ended_leases(self) -> None:
+    def _request_scan_of_ended_leases_if_many(self) -> None:
         if self._is_one_of_many:
             self._has_ended_leases = True
             self.wake_if_asleep()
 
-    async def _run(self) -> None:
+    async def _run_until_stopped(self) -> None:
         while not self._is_stopping:
             try:
                 if self._orphans.may_exist:
-                    await self._orphans.adopt_orphans_until_full()
-                await self._scan_consumers_and_claim_entries()
+                    await self._orphans.adopt_orphans_until_full_unless_paused()
+                await self._scan_consumers_if_due_and_claim_entries()
             except RedisTrouble as error:
                 log.debug("the scan for abandoned entries has failed and is repeated: %s", error)
                 self._may_have_orphans.set()  # entries that a lost reply has claimed are pending for this worker
-            await self._sleep(self._pause_until_next_scan_s())
+            await self._sleep_until_woken(self._choose_pause_until_next_scan_s())
 
     @property
     def _is_one_of_many(self) -> bool:
-        return self._living_workers.living > MAX_FULL_SCANNERS
+        return self._living_workers.count > MAX_FULL_SCANNERS
 
-    def _pause_until_next_scan_s(self) -> float:
+    def _choose_pause_until_next_scan_s(self) -> float:
         if self._has_ended_leases:
             return 0.0  # found while it looked
         scan_s = SCAN_S * random.uniform(0.8, 1.0)
@@ -104,29 +104,31 @@ class Reclaimer(Service):
             scan_s = min(max(self._full_scan_at - clock.monotonic(), scan_s), LONGEST_REST_S)
         return min(scan_s, self._next_suspect_s)
 
-    async def _scan_consumers_and_claim_entries(self) -> None:
+    async def _scan_consumers_if_due_and_claim_entries(self) -> None:
         """Finds consumers whose entries can be taken over, and takes those over while there is room."""
         now, has_ended_leases = clock.monotonic(), self._has_ended_leases
         self._has_ended_leases = False
         if not self._is_one_of_many or now >= self._full_scan_at:
             pause_s = self._living_workers.scale_pause_by_workers(SCAN_S, MAX_FULL_SCANNERS)
             self._full_scan_at = now + pause_s * random.uniform(0.5, 1.5)
-            await self._scan_all_consumers()
+            await self._scan_all_consumers_and_sweep_if_due()
         elif has_ended_leases or now >= self._next_suspect_at:
             now_ms = await self._broker.read_server_time_ms()
             leases = await self._broker.read_ended_leases(self._group, now_ms)
-            self._update_claimable_consumers(set(leases), leases, now_ms)
-        while self._claimable_consumers and not self._is_stopping and (room := self._prefetch.room_for_claims()) > 0:
+            self._update_suspects_and_claimable_consumers(set(leases), leases, now_ms)
+        while (
+            self._claimable_consumers and not self._is_stopping and (room := self._prefetch.count_room_for_claims()) > 0
+        ):
             with self._intake.expecting_entries():
-                self._intake.put_claimed_entries(
-                    await self.claim_entries_of_one_consumer(room, self._prefetch.byte_bounds())
+                self._intake.take_in_claimed_unless_stale_and_wake(
+                    await self.claim_entries_of_one_consumer(room, self._prefetch.choose_byte_bounds())
                 )
 
-    async def _scan_all_consumers(self) -> None:
+    async def _scan_all_consumers_and_sweep_if_due(self) -> None:
         self._next_suspect_s = float("inf")
         self._known_empty.clear()
         holders = await self._broker.count_held_entries(self._group)
-        self._orphans.flag_if_more_are_pending_than_known(holders.pop(self._consumer.encode(), 0))
+        self._orphans.flag_orphans_after_repeated_surplus(holders.pop(self._consumer.encode(), 0))
         sweeps = clock.monotonic() >= self._sweep_at  # also for names that hold nothing, so that they do not pile up
         if not (holders or sweeps):
             return
@@ -135,31 +137,33 @@ class Reclaimer(Service):
             self._sweep_at = clock.monotonic() + self._living_workers.scale_pause_by_workers(SWEEP_S, MAX_FULL_SCANNERS)
             await self._recovery.shorten_impossible_leases(self._broker)
         now_ms = await self._broker.read_server_time_ms()
-        self._update_claimable_consumers(
+        self._update_suspects_and_claimable_consumers(
             leases.keys() | holders.keys() if sweeps or self._suspects else set(holders), leases, now_ms
         )
         if holders.keys() - leases.keys():
             self._claimable_consumers[CONSUMERS_WITHOUT_LEASE] = None
 
-    def _update_claimable_consumers(self, watched: set[bytes], leases: Mapping[bytes, float], now_ms: int) -> None:
+    def _update_suspects_and_claimable_consumers(
+        self, watched: set[bytes], leases: Mapping[bytes, float], now_ms: int
+    ) -> None:
         self._update_trust_in_leases(leases, now_ms)
-        watched = self._consumers_that_may_be_dead(watched, leases)
+        watched = self._find_consumers_that_may_be_dead(watched, leases)
         self._suspects = find_suspects_by_expired_lease(watched, leases, now_ms, self._suspects, clock.monotonic())
         self._mark_dead_suspects_as_claimable(now_ms)
 
     def _update_trust_in_leases(self, leases: Mapping[bytes, float], now_ms: int) -> None:
         """Notes since when leases show which workers live."""
-        can_be_trusted = self._leases_can_be_trusted(leases.get(self._consumer.encode(), now_ms), now_ms)
+        can_be_trusted = self._can_trust_leases(leases.get(self._consumer.encode(), now_ms), now_ms)
         self._trusted_since = min(self._trusted_since, clock.monotonic()) if can_be_trusted else float("inf")
 
-    def _consumers_that_may_be_dead(self, watched: set[bytes], leases: Mapping[bytes, float]) -> set[bytes]:
+    def _find_consumers_that_may_be_dead(self, watched: set[bytes], leases: Mapping[bytes, float]) -> set[bytes]:
         """Returns all but this worker; only those that have left, while leases do not show which workers live."""
         others = watched - {self._consumer.encode()}
         if self._trusted_since < float("inf"):
             return others
         return {name for name in others if leases.get(name) == LEASE_OF_LEFT_WORKER}
 
-    def _leases_can_be_trusted(self, own_lease: float, now_ms: int) -> bool:
+    def _can_trust_leases(self, own_lease: float, now_ms: int) -> bool:
         """After an outage every lease is over, and living workers renew theirs first. No worker is judged before all
         could do so: up to the longest pause between two attempts to connect, and a lease more for slow ones."""
         is_calm = clock.lease_clock() >= self._lease.troubled_at + self._lease_s + LONGEST_PAUSE_S

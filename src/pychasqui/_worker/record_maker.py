@@ -23,7 +23,7 @@ class RecordMaker:
         self._started_at_ms = time.time_ns() // 1_000_000
 
     def make_worker_record(self) -> bytes:
-        running = self._holdings.running_jobs()
+        running = self._holdings.list_running_jobs()
         info = WorkerInfo(
             consumer_id=self._consumer,
             host=HOST,

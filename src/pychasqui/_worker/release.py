@@ -41,7 +41,7 @@ class Releaser:
     async def try_release_unstarted_jobs(self, kept_count: int = 0) -> None:
         """Releases all but the first `kept_count` jobs that wait for a lane."""
         try:
-            await self.release(entries_of(self._lanes.take_out_unstarted_jobs(kept_count)))
+            await self.release(list_entries_of_jobs(self._lanes.take_out_unstarted_jobs(kept_count)))
         except RedisTrouble:
             self._may_have_orphans.set()  # those that are still pending for this worker are found again
 
@@ -50,12 +50,12 @@ class Releaser:
         self._being_released = {entry_id for entry_id, _ in entries}
         try:
             while entries:
-                entries = entries[await self._release_some(entries[:RELEASED_A_CALL]) :]
+                entries = entries[await self._release_some_and_count_looked_at(entries[:RELEASED_A_CALL]) :]
         finally:
             self._being_released = set()
-            self._flag_orphans_after_deadline(RELEASE_WITHIN_MS)
+            self._flag_orphans_later_if_unconfirmed(RELEASE_WITHIN_MS)
 
-    async def _release_some(self, entries: list[tuple[bytes, int]]) -> int:
+    async def _release_some_and_count_looked_at(self, entries: list[tuple[bytes, int]]) -> int:
         """Returns how many of them Redis has looked at, from the first on."""
         asked_at = monotonic()
         now_ms = await self._broker.read_server_time_ms()
@@ -80,9 +80,9 @@ class Releaser:
         self._forget_deadlines(
             [one for one, at_ms in self._deadlines_ms.items() if not now_ms <= at_ms <= now_ms + LONGEST_DEADLINE_MS]
         )
-        self._flag_orphans_after_deadline(max(self._deadlines_ms.values(), default=now_ms) - now_ms)
+        self._flag_orphans_later_if_unconfirmed(max(self._deadlines_ms.values(), default=now_ms) - now_ms)
 
-    def _flag_orphans_after_deadline(self, wait_ms: int) -> None:
+    def _flag_orphans_later_if_unconfirmed(self, wait_ms: int) -> None:
         if self._deadlines_ms:
             asyncio.get_running_loop().call_later(wait_ms / 1000, self._may_have_orphans.set)
 
@@ -91,6 +91,6 @@ class Releaser:
             self._deadlines_ms.pop(entry_id, None)
 
 
-def entries_of(jobs: Collection[Delivery]) -> list[tuple[bytes, int]]:
+def list_entries_of_jobs(jobs: Collection[Delivery]) -> list[tuple[bytes, int]]:
     """Returns the entries of jobs, each with how often it was delivered before."""
     return [(job.entry_id, job.earlier_deliveries) for job in jobs]

@@ -17,7 +17,10 @@ MEASURED_FOR_S = 5.0
 
 
 class RoundTrips:
-    """can_hold_lease() measures before a lease begins; record_round_trip_and_set_timeout() measures by each renewal."""
+    """check_or_measure_whether_lease_can_hold() measures before a lease begins.
+
+    record_round_trip_and_set_timeout() measures by each renewal.
+    """
 
     def __init__(self, broker: Broker, consumer: str, lease: Lease, lease_ms: int) -> None:
         self.trouble: str | None = None  # why there is no lease, if that is known
@@ -29,11 +32,11 @@ class RoundTrips:
         self._trip_s = 0.0
         self._is_near = False  # the last renewal has shown that a lease can be held over such trips
 
-    async def can_hold_lease(self) -> bool:
+    async def check_or_measure_whether_lease_can_hold(self) -> bool:
         """Returns whether a lease can be held, by the last renewal or else by measuring."""
         if self._is_near:
             return True
-        trip_s = await self._measure_round_trip()
+        trip_s = await self._set_timeout_and_measure_round_trip()
         if trip_s <= self._longest_s:
             if self.trouble is not None:
                 log.info("worker %s can hold its lease again", self._consumer)
@@ -51,7 +54,7 @@ class RoundTrips:
         self.trouble = f"a round trip to Redis takes {1000 * trip_s:.0f} ms, lease_ms is {self._lease_ms}"
         return False
 
-    async def _measure_round_trip(self) -> float:
+    async def _set_timeout_and_measure_round_trip(self) -> float:
         """Returns the shortest of a few; the first may have to open the connection."""
         self._broker.set_timeout(max(MEASURED_FOR_S, self._lease_ms / 1000))
         best = float("inf")
@@ -77,5 +80,5 @@ class RoundTrips:
         self._broker.set_timeout(min(max(lease_s / 3, 4 * self._trip_s), 2 * lease_s / 3))
 
     def require_new_measurement(self) -> None:
-        """A renewal failed: can_hold_lease() measures again before the next lease."""
+        """A renewal failed: check_or_measure_whether_lease_can_hold() measures again before the next lease."""
         self._is_near = False

@@ -55,11 +55,11 @@ class RunWatch:
         self._find_task = find_task
         self._timer: asyncio.TimerHandle | None = None
         self._is_running = False
-        stops.expected_sooner.listen(self._check_earlier_for_shorter_timeout)
+        stops.shorter_timeout_known.add_listener(self._schedule_check_if_timeout_is_known)
 
     def start(self) -> None:
         self._is_running = True
-        self._check_earlier_for_shorter_timeout()
+        self._schedule_check_if_timeout_is_known()
 
     def stop(self) -> None:
         self._is_running = False
@@ -72,22 +72,22 @@ class RunWatch:
         self._stops.set_cancellations(cancellations)
         if not cancellations or not self._is_running:
             return
-        waiting = self._holdings.take_out_waiting_jobs(
+        waiting = self._holdings.settle_and_take_out_waiting_jobs(
             lambda job: job.is_decoded and cancellations.includes_job(job.entry_id, job.id), self._on_unstarted
         )
         if waiting:
             self._room.send()
         if self._timer is not None:
             self._timer.cancel()
-        self._stop_overdue_or_cancelled_runs()
+        self._stop_runs_and_schedule_next_check()
 
-    def _check_earlier_for_shorter_timeout(self) -> None:
+    def _schedule_check_if_timeout_is_known(self) -> None:
         """A timeout is known that is shorter than those before it."""
-        if self._is_running and self._stops.shortest_s < float("inf"):
-            self._schedule_check_within(self._longest_pause_s())
+        if self._is_running and self._stops.shortest_timeout_s < float("inf"):
+            self._schedule_check_within(self._choose_longest_pause_s())
 
-    def _longest_pause_s(self) -> float:
-        return min(max(self._stops.shortest_s, MAX_LATENESS_S), MAX_CHECK_INTERVAL_S)
+    def _choose_longest_pause_s(self) -> float:
+        return min(max(self._stops.shortest_timeout_s, MAX_LATENESS_S), MAX_CHECK_INTERVAL_S)
 
     def _schedule_check_within(self, wait_s: float) -> None:
         loop = asyncio.get_running_loop()
@@ -95,19 +95,19 @@ class RunWatch:
             if self._timer.when() <= loop.time() + wait_s:
                 return
             self._timer.cancel()
-        self._timer = loop.call_later(wait_s, self._stop_overdue_or_cancelled_runs)
+        self._timer = loop.call_later(wait_s, self._stop_runs_and_schedule_next_check)
 
-    def _stop_overdue_or_cancelled_runs(self) -> None:
+    def _stop_runs_and_schedule_next_check(self) -> None:
         self._timer = None
-        now, soonest, running = monotonic(), float("inf"), self._holdings.running_jobs()
+        now, soonest, running = monotonic(), float("inf"), self._holdings.list_running_jobs()
         self._stops.forget_ended_runs(running)
         for number, job in enumerate(self._holdings.running.copy()):
             if job is not None and job.started_at and not job.ended_at:
                 soonest = min(soonest, self._stop_if_needed_and_choose_recheck_at(number, job, now))
         if soonest == float("inf") and not running and not self._holdings.inbox:
             self._stops.reset_shortest_timeout()
-        if self._stops.shortest_s < float("inf"):
-            soonest = min(soonest, now + self._longest_pause_s())
+        if self._stops.shortest_timeout_s < float("inf"):
+            soonest = min(soonest, now + self._choose_longest_pause_s())
         if soonest < float("inf"):
             self._schedule_check_within(max(soonest - monotonic(), MIN_CHECK_INTERVAL_S))
 
@@ -117,7 +117,7 @@ class RunWatch:
         if stop is None and self._stops.cancellations and self._stops.cancellations.includes_job(job.entry_id, job.id):
             stop = self._stops.add_stop(job, None)
         if stop is None:
-            timeout_s = self._stops.total_timeout_s_of(job)
+            timeout_s = self._stops.find_total_timeout_s(job)
             if timeout_s is None or now < job.started_at + timeout_s:
                 return float("inf") if timeout_s is None else job.started_at + timeout_s
             stop = self._stops.add_stop(job, timeout_s)
@@ -131,7 +131,7 @@ class RunWatch:
         if stop.cancellations < MAX_CANCELLATIONS:
             if task is not None:
                 task.cancel()
-            stop.count_cancellation(now + CANCELLATIONS_APART_S)
+            stop.count_cancellation_and_set_next_at(now + CANCELLATIONS_APART_S)
             return
         stop.give_up()
         ran_s, job = now - stop.job.started_at, stop.job

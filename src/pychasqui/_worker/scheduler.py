@@ -58,11 +58,15 @@ class SchedulerService(LeaderService):
         tick_s: float,
         batch: int = BATCH,
         lease_ms: int = SCHEDULER_LEASE_MS,
-        record: Callable[[Record], None] | None = None,
+        record_metric: Callable[[Record], None] | None = None,
     ) -> None:
         outage = Outage("repeatables wait, the scheduler keeps trying", "repeatables are fired again")
         super().__init__(
-            repeats, outage, on_death=on_death, living_workers=living_workers or LivingWorkers(), record=record
+            repeats,
+            outage,
+            on_death=on_death,
+            living_workers=living_workers or LivingWorkers(),
+            record_metric=record_metric,
         )
         self._repeats = repeats
         self._holder = holder
@@ -80,8 +84,8 @@ class SchedulerService(LeaderService):
     async def _release_leader_lease(self) -> None:
         await self._repeats.release_scheduler_lease(self._holder)
 
-    async def _subscribe(self) -> bool:
-        return await self._repeats.subscribe_to_due_hints_while_connected(self.handle_due_hint)
+    async def _try_to_subscribe_to_due_hints(self) -> bool:
+        return await self._repeats.subscribe_to_due_hints_while_connected(self.apply_due_hint_if_leading)
 
     async def _do_due_if_leader_and_choose_pause_s(self, *, gets_no_messages: bool) -> float:
         self._next_due, self._gives_way = float("inf"), False
@@ -89,12 +93,12 @@ class SchedulerService(LeaderService):
         # What is left due comes first in the list: it must not keep the others out.
         max_due = self._batch + len(self._left_due)
         due = await self._repeats.take_lease_and_list_due(self._holder, self._lease_ms, max_due)
-        self._update_leader(due.other)
+        self._note_leader_and_log_changes(due.other)
         if due.other is not None:
-            return self._standby_pause_s(due.next_due_ms, self._tick_s)
+            return self._choose_standby_pause_s(due.next_due_ms, self._tick_s)
         self._left_due.intersection_update(one.key for one in due.specs)
         soonest, has_moved = float("inf"), False
-        for fires in batch_fires_with_loop_turns(self._plan_due_fires(due)):
+        for fires in batch_fires_and_yield_loop_turns(self._plan_due_fires_or_leave_them(due)):
             if fires is None:
                 await asyncio.sleep(0)
             elif isinstance(fires, tuple):
@@ -115,7 +119,7 @@ class SchedulerService(LeaderService):
         self._next_due = min(self._next_due, next_due)
         return self._tick_s
 
-    def _plan_due_fires(self, due: DueRepeatables) -> Iterator[FireDecision | tuple[DueSpec, str] | None]:
+    def _plan_due_fires_or_leave_them(self, due: DueRepeatables) -> Iterator[FireDecision | tuple[DueSpec, str] | None]:
         """Yields what to do about each; for one that cannot be fired, what is wrong with it; None: it is left due."""
         for one in due.specs:
             try:
@@ -134,10 +138,10 @@ class SchedulerService(LeaderService):
         zone does not exist, so it leaves the repeatable due, and lets others lead again and again.
         """
         has_given_way = self._given_way.get(due.key) == due.score
-        if self._living_workers.living >= 2 and (
+        if self._living_workers.count >= 2 and (
             not has_given_way or (not has_database and clock.monotonic() >= self._gives_way_again_at)
         ):
-            self._give_way(due, detail)
+            self._mark_to_let_another_lead(due, detail)
             return True
         if has_database:
             return False
@@ -152,7 +156,7 @@ class SchedulerService(LeaderService):
             )
         return True
 
-    def _give_way(self, due: DueSpec, detail: str) -> None:
+    def _mark_to_let_another_lead(self, due: DueSpec, detail: str) -> None:
         if len(self._given_way) >= MAX_GIVEN_WAY:
             self._given_way.clear()
         if not self._gives_way:
@@ -170,8 +174,8 @@ class SchedulerService(LeaderService):
         for one, was_fired in zip(fires, were_fired, strict=True):
             if not was_fired:
                 log.debug("repeatable %.200r has changed since it was planned: it is not fired", one.due.key)
-            elif one.envelopes and self._record is not None:
-                self._record(JobsAdded(len(one.envelopes), "repeat", one.name))
+            elif one.envelopes and self._record_metric is not None:
+                self._record_metric(JobsAdded(len(one.envelopes), "repeat", one.name))
 
     def _count_missed_fire(self) -> None:
         self.missed += 1
@@ -183,7 +187,7 @@ class SchedulerService(LeaderService):
         elif refusal:
             log.error("a repeatable can neither be fired nor be a dead letter (%.200r): %.300r", refusal, detail)
         else:
-            self.set_aside += 1
+            self.buried_count += 1
             log.error("a repeatable cannot be fired and is in the dead letters now: %.300r", detail)
 
 
@@ -202,7 +206,7 @@ def _plan_fires_of_spec(
     retry = decode_retry(due.retry) if due.retry else None
     max_fires = max(1, BYTES_A_CALL // max(1, len(spec.payload)))
 
-    def decide(due: DueSpec, next_ms: int | None, fires_ms: tuple[int, ...]) -> FireDecision:
+    def make_decision(due: DueSpec, next_ms: int | None, fires_ms: tuple[int, ...]) -> FireDecision:
         envelopes = [
             encode_envelope(_ids.new_id(), spec.payload, now_ms, 0, retry, encode_extras(**{SCHEDULED_AT: window_ms}))
             for window_ms in fires_ms
@@ -217,11 +221,11 @@ def _plan_fires_of_spec(
         fires_ms = plan.fires_ms
         caught_up += len(fires_ms)
         while len(fires_ms) > max_fires:
-            yield decide(due, fires_ms[max_fires], fires_ms[:max_fires])
+            yield make_decision(due, fires_ms[max_fires], fires_ms[:max_fires])
             if not plan.has_missed:
                 return
             due, fires_ms = due._replace(score=fires_ms[max_fires]), fires_ms[max_fires:]
-        yield decide(due, plan.next_ms, fires_ms)
+        yield make_decision(due, plan.next_ms, fires_ms)
         if not plan.goes_on or plan.next_ms is None:
             break
         due = due._replace(score=plan.next_ms)
@@ -243,7 +247,7 @@ def _log_missed_fires(key: str, score_ms: int, caught_up_count: int, given_up_co
         )
 
 
-def batch_fires_with_loop_turns(
+def batch_fires_and_yield_loop_turns(
     decisions: Iterator[FireDecision | tuple[DueSpec, str] | None],
 ) -> Iterator[list[FireDecision] | tuple[DueSpec, str] | None]:
     """Gathers fires into calls of a bounded size; passes the others on as they come.

@@ -14,7 +14,7 @@ ASK_AGAIN_S = 1.0
 
 
 class ServerClock:
-    """estimate_now_ms() asks the server the first time, and every ten seconds; in between it counts on."""
+    """ask_if_due_and_estimate_now_ms() asks the first time, and every ten seconds; in between it counts on."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -22,7 +22,7 @@ class ServerClock:
         self._ask_at = 0.0
         self._asking = asyncio.Lock()
 
-    async def estimate_now_ms(self) -> float:
+    async def ask_if_due_and_estimate_now_ms(self) -> float:
         """Returns the server's time; this machine's if the server refuses to say.
 
         Waits for a server that has never answered: by a wrong clock of this machine, jobs would count as expired.
@@ -30,10 +30,10 @@ class ServerClock:
         if lease_clock() >= self._ask_at:
             async with self._asking:
                 while lease_clock() >= self._ask_at:
-                    await self._try_to_measure_clock_offset()
+                    await self._try_to_measure_clock_offset_or_pause()
         return time.time() * 1000 if self._offset_ms is None else self._offset_ms + lease_clock() * 1000
 
-    async def _try_to_measure_clock_offset(self) -> None:
+    async def _try_to_measure_clock_offset_or_pause(self) -> None:
         """Sets when to ask the server again, also if it has refused; a server that is away is asked again at once."""
         asked_at = lease_clock()
         try:

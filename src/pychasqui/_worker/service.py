@@ -7,7 +7,10 @@ from collections.abc import Callable
 
 
 class Service:
-    """start() -> _run() in a task, which sleeps and is woken -> end(). A loop that dies calls `on_death`."""
+    """start() -> _run_until_stopped() in a task, which sleeps and is woken -> end().
+
+    A loop that dies calls `on_death`.
+    """
 
     title = "service"
 
@@ -18,8 +21,8 @@ class Service:
         self._is_stopping = False
 
     def start(self) -> None:
-        self._task = asyncio.create_task(self._run(), name=f"chasqui {self.title}")
-        self._task.add_done_callback(self._report_if_failed)
+        self._task = asyncio.create_task(self._run_until_stopped(), name=f"chasqui {self.title}")
+        self._task.add_done_callback(self._report_death_if_failed)
 
     def wake_if_asleep(self) -> None:
         sleeper, self._sleeper = self._sleeper, None
@@ -35,10 +38,10 @@ class Service:
             self._task.cancel()
             await asyncio.wait({self._task})
 
-    async def _run(self) -> None:
+    async def _run_until_stopped(self) -> None:
         raise NotImplementedError
 
-    async def _sleep(self, seconds: float | None = None) -> None:
+    async def _sleep_until_woken(self, seconds: float | None = None) -> None:
         """Sleeps until wake_if_asleep(), or for this long."""
         if self._is_stopping:
             return
@@ -49,6 +52,6 @@ class Service:
         if timer is not None:
             timer.cancel()
 
-    def _report_if_failed(self, task: asyncio.Task[None]) -> None:
+    def _report_death_if_failed(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
             self._on_death(self.title, error)

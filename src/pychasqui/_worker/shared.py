@@ -55,7 +55,7 @@ class Holdings:
         self.moving = threading.Lock()  # while a thread moves a job to the next of these, or a job leaves the inbox
         self.unsettled = UnsettledOutcomes(consumer)
 
-    def take_out_waiting_jobs(
+    def settle_and_take_out_waiting_jobs(
         self, should_take: Callable[[Delivery], bool], settle: Callable[[Delivery], None]
     ) -> list[Delivery]:
         """Takes jobs out of the inbox once `settle` has put their outcomes among the unsettled ones."""
@@ -66,7 +66,7 @@ class Holdings:
                 self.inbox.remove(job)  # one by one: the heartbeat's thread must see the others all the time
         return taken
 
-    def running_jobs(self) -> list[Delivery]:
+    def list_running_jobs(self) -> list[Delivery]:
         """Returns the jobs that run. The heartbeat's thread calls it, too: a list is copied in one step."""
         return [job for job in self.running.copy() if job is not None]
 
@@ -74,17 +74,17 @@ class Holdings:
         """Counts the jobs that have ended here and are not settled in Redis yet; see UnsettledOutcomes.count()."""
         return self.unsettled.count_without_refused()
 
-    def held_delivery_numbers(self) -> dict[bytes, int]:
+    def collect_held_delivery_numbers(self) -> dict[bytes, int]:
         """Returns the id of each held entry, with the number of its delivery. The heartbeat's thread calls it, too.
 
         A job moves from the inbox to the lanes to the outcomes, in threads by way of the ended ones, and is in the next
         place before it leaves the last. So the places are copied in that order, and a job that moves meanwhile is in
         one of the copies. A large job may go back from its lane to the inbox, which is copied a second time for it.
         """
-        waiting_or_running = (*self.inbox.copy(), *self.running_jobs(), *self.inbox.copy())
+        waiting_or_running = (*self.inbox.copy(), *self.list_running_jobs(), *self.inbox.copy())
         held = {job.entry_id: job.delivery_number for job in waiting_or_running}
         held.update((job.entry_id, job.delivery_number) for job, _ in self.ended.copy())
-        held.update(self.unsettled.delivery_numbers())
+        held.update(self.unsettled.collect_delivery_numbers())
         return held
 
 
@@ -94,7 +94,7 @@ class Signal:
     def __init__(self) -> None:
         self._listeners: list[Callable[[], None]] = []
 
-    def listen(self, listener: Callable[[], None]) -> None:
+    def add_listener(self, listener: Callable[[], None]) -> None:
         self._listeners.append(listener)
 
     def send(self) -> None:

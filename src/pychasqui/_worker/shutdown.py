@@ -13,11 +13,11 @@ from ..errors import CommandTimeout, ConnectionLost, RedisTrouble
 from .drain_log import (
     describe_fate_of_coroutines,
     describe_fate_of_threads,
+    log_cut_off_jobs_if_any,
     log_drain_start,
-    log_jobs_cut_off,
-    log_uncancelled_jobs,
+    log_uncancelled_jobs_if_any,
 )
-from .release import RELEASED_A_CALL, entries_of
+from .release import RELEASED_A_CALL, list_entries_of_jobs
 from .task_ends import CLEANUP_S
 from .wiring import Components
 
@@ -48,7 +48,7 @@ class Shutdown:
         await self._try_release_orphans()
         await self._drain_until_deadline_or_hurried()
         cut_off = await parts.lanes.stop(self.hurried)
-        self._log_uncancelled_jobs(cut_off)
+        self._log_uncancelled_jobs_if_any(cut_off)
         if parts.event_writer is not None:
             await parts.event_writer.end(timeout_s=CLOSING_S)
         await parts.acker.end(timeout_s=SETTLE_S)  # after the lanes, so that all that has ended is settled
@@ -69,7 +69,7 @@ class Shutdown:
         consumer, holdings = parts.shared.consumer, parts.shared.holdings
         log_drain_start(
             consumer,
-            holdings.running_jobs(),
+            holdings.list_running_jobs(),
             stopped_by=self.stopped_by,
             deadline_s=deadline_s,
             has_signals=self.has_signals,
@@ -85,15 +85,15 @@ class Shutdown:
             if parts.threads is None
             else describe_fate_of_threads(self.lease_ms / 1000)
         )
-        log_jobs_cut_off(consumer, holdings.running_jobs(), reason=why, fate=fate)
+        log_cut_off_jobs_if_any(consumer, holdings.list_running_jobs(), reason=why, fate=fate)
 
-    def _log_uncancelled_jobs(self, cut_off: list[Delivery]) -> None:
+    def _log_uncancelled_jobs_if_any(self, cut_off: list[Delivery]) -> None:
         """What runs in threads is logged when the deadline is over."""
         parts = self.components
         if parts.threads is None and parts.lanes.has_uncancelled_handler:
             ended = {job.entry_id for job in cut_off}
-            running = [job for job in parts.shared.holdings.running_jobs() if job.entry_id not in ended]
-            log_uncancelled_jobs(parts.shared.consumer, running, lease_s=self.lease_ms / 1000)
+            running = [job for job in parts.shared.holdings.list_running_jobs() if job.entry_id not in ended]
+            log_uncancelled_jobs_if_any(parts.shared.consumer, running, lease_s=self.lease_ms / 1000)
 
     async def _try_release_orphans(self) -> None:
         """Hands back what is pending for this worker without its knowledge: the reply that brought it was lost."""
@@ -107,7 +107,7 @@ class Shutdown:
 
     async def _try_release_unfinished_jobs(self, jobs: list[Delivery]) -> None:
         """Hands jobs back, so that other workers run them at once and without using up an attempt."""
-        shared, entries = self.components.shared, entries_of(jobs)
+        shared, entries = self.components.shared, list_entries_of_jobs(jobs)
         try:
             for start in range(0, len(entries), RELEASED_A_CALL):
                 some = entries[start : start + RELEASED_A_CALL]

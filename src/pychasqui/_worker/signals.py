@@ -30,18 +30,18 @@ class _Catcher:
         self._loop = loop
         self._before: dict[signal.Signals, Any] = {}
 
-    def catch(self) -> None:
+    def install_handlers(self) -> None:
         for number in SIGNALS:
-            self._before[number] = signal.signal(number, self._on_signal)
+            self._before[number] = signal.signal(number, self._call_listeners_in_loop)
 
-    def restore(self) -> None:
+    def restore_handlers_still_installed(self) -> None:
         """Installs the previous handlers again, unless other code has installed its own meanwhile."""
         for number, before in self._before.items():
-            if signal.getsignal(number) == self._on_signal:
+            if signal.getsignal(number) == self._call_listeners_in_loop:
                 signal.signal(number, signal.SIG_DFL if before is None else before)
         self._before.clear()
 
-    def _on_signal(self, number: int, _: FrameType | None) -> None:
+    def _call_listeners_in_loop(self, number: int, _: FrameType | None) -> None:
         with suppress(RuntimeError):  # the loop has ended
             self._loop.call_soon_threadsafe(self._call_listeners, signal.Signals(number).name)
 
@@ -54,7 +54,7 @@ _catchers: dict[asyncio.AbstractEventLoop, _Catcher] = {}
 
 
 @contextmanager
-def caught_signals(on_signal: OnSignal) -> Iterator[None]:
+def catching_signals(on_signal: OnSignal) -> Iterator[None]:
     """Calls `on_signal` with the name of each signal while inside; restores the previous handlers at the end."""
     loop = asyncio.get_running_loop()
     if threading.current_thread() is not threading.main_thread():
@@ -62,7 +62,7 @@ def caught_signals(on_signal: OnSignal) -> Iterator[None]:
     catcher = _catchers.get(loop)
     if catcher is None:
         catcher = _catchers[loop] = _Catcher(loop)
-        catcher.catch()
+        catcher.install_handlers()
     catcher.listeners.append(on_signal)
     try:
         yield
@@ -70,7 +70,7 @@ def caught_signals(on_signal: OnSignal) -> Iterator[None]:
         catcher.listeners.remove(on_signal)
         if not catcher.listeners:
             del _catchers[loop]
-            catcher.restore()
+            catcher.restore_handlers_still_installed()
 
 
 class _Forking(threading.local):
@@ -78,11 +78,11 @@ class _Forking(threading.local):
 
     before: set[int] | None = None  # the signals that were blocked already, while a fork is under way
 
-    def block_signals(self) -> None:
+    def block_signals_if_caught(self) -> None:
         if _catchers:
             self.before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
 
-    def unblock_signals(self) -> None:
+    def restore_blocked_signals(self) -> None:
         if self.before is not None:
             signal.pthread_sigmask(signal.SIG_SETMASK, self.before)
             self.before = None
@@ -94,14 +94,14 @@ _forking = _Forking()
 def _restore_signals_in_child() -> None:
     """Runs in a forked child, whose signals are not for the parent's workers."""
     for catcher in _catchers.values():
-        catcher.restore()
+        catcher.restore_handlers_still_installed()
     _catchers.clear()
-    _forking.unblock_signals()
+    _forking.restore_blocked_signals()
 
 
 if hasattr(os, "register_at_fork"):  # not on Windows, where nothing is forked
     os.register_at_fork(
-        before=_forking.block_signals,
-        after_in_parent=_forking.unblock_signals,
+        before=_forking.block_signals_if_caught,
+        after_in_parent=_forking.restore_blocked_signals,
         after_in_child=_restore_signals_in_child,
     )

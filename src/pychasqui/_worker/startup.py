@@ -44,21 +44,21 @@ class Startup:
         try:
             await self._claim_name_and_start_parts()
         except BaseException:  # also if it is cancelled, because the worker is closed meanwhile
-            await self._leave_group_if_name_is_ours()
+            await self._stop_heartbeat_and_leave_group_if_ours()
             raise
 
     async def _claim_name_and_start_parts(self) -> None:
         components = self._components
         await self._claim_name_when_free()  # before anything is written under it
-        await self._ensure_group()
-        await self._check_server_risks()
+        await self._make_group_and_wait_for_reports()
+        await self._log_or_refuse_server_risks()
         await (
-            self._add_delivery_to_entries_of_earlier_worker()
+            self._count_delivery_of_inherited_entries()
         )  # before anything is read: what is pending now is of an earlier run
         await components.heartbeat.start()  # before anything is read: a worker that holds entries is known to live
-        await self._confirm_name()
+        await self._confirm_name_or_raise()
         keep_freed_memory()
-        components.reporter.bind_to_running_loop()
+        components.reporter.remember_running_loop()
         components.lanes.start()
         components.run_watch.start()
         for service in (components.acker, components.reader, components.reclaimer):
@@ -75,7 +75,7 @@ class Startup:
         is_logged = False
         await self._retry_until_answered(self._components.recovery.shorten_impossible_leases, self._broker)
         self._may_have_name = True
-        first, left_ms = await self._try_claim_name()
+        first, left_ms = await self._claim_name_unless_taken()
         while left_ms > 0:
             if not is_logged:
                 is_logged = True
@@ -85,16 +85,16 @@ class Startup:
                     left_ms / 1000,
                 )
             await asyncio.sleep(min(left_ms / 1000 + 0.001, NAME_LOOK_S))
-            lease, left_ms = await self._try_claim_name()
+            lease, left_ms = await self._claim_name_unless_taken()
             if lease > first:
                 raise self._make_name_in_use_error()
 
-    async def _confirm_name(self) -> None:
+    async def _confirm_name_or_raise(self) -> None:
         """If the start took longer than a lease, another may have claimed the name before this one's lease began."""
-        if (await self._try_claim_name(is_confirmation=True)).left_ms > 0:
+        if (await self._claim_name_unless_taken(is_confirmation=True)).left_ms > 0:
             raise self._make_name_in_use_error()
 
-    async def _leave_group_if_name_is_ours(self) -> None:
+    async def _stop_heartbeat_and_leave_group_if_ours(self) -> None:
         """Leaves the group after a start that did not come to its end, if the claim of the name is this worker's.
 
         The claim is sent once more to find out, since its first answer may be lost. That renews it: nobody else gets
@@ -110,7 +110,7 @@ class Startup:
                 if claim.left_ms == 0:
                     await self._broker.leave_group(*me, await self._broker.read_lease(*me))
 
-    async def _try_claim_name(self, *, is_confirmation: bool = False) -> OtherClaim:
+    async def _claim_name_unless_taken(self, *, is_confirmation: bool = False) -> OtherClaim:
         """Claims the name, unless it is another's."""
         claim = partial(self._broker.try_to_claim_name, is_confirmation=is_confirmation)
         return await self._retry_until_answered(claim, self._group, self._consumer, self._token, self._config.lease_ms)
@@ -121,14 +121,14 @@ class Startup:
             f"{self._config.queue_name!r} and group {self._group!r}: give each process one of its own"
         )
 
-    async def _ensure_group(self) -> None:
+    async def _make_group_and_wait_for_reports(self) -> None:
         """Makes the group if there is none. Waits until every living worker has reported what it holds."""
         recovery = self._components.recovery
-        while not await self._retry_until_answered(recovery.report_held_to_rebuild_group, self._broker):
-            await recovery.name_awaited_worker_once_a_lease(self._broker)
+        while not await self._retry_until_answered(recovery.report_held_unless_group_exists, self._broker):
+            await recovery.find_and_log_awaited_worker_if_due(self._broker)
             await asyncio.sleep(REGROUP_S)
 
-    async def _check_server_risks(self) -> None:
+    async def _log_or_refuse_server_risks(self) -> None:
         """Logs what the server's settings put at risk, or refuses to work there."""
         risks = await self._retry_until_answered(self._broker.read_server_risks)
         if self._config.strict and any(risks):
@@ -140,7 +140,7 @@ class Startup:
         if holes := self._broker.describe_known_vulnerability():
             log.warning("%s: %s", self._connector, holes)
 
-    async def _add_delivery_to_entries_of_earlier_worker(self) -> None:
+    async def _count_delivery_of_inherited_entries(self) -> None:
         """Counts one more delivery of what an earlier worker of this name held, because it may have run it.
 
         The reader then finds it as orphans, like all that is pending for this worker without its knowledge.

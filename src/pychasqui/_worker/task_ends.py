@@ -10,7 +10,7 @@ CLEANUP_S = 5.0  # how long a cancelled handler may take to roll back its work
 LAST_CLEANUP_S = 0.5
 
 
-async def cancel_tasks_and_wait(
+async def cancel_and_wait_with_timeout(
     tasks: Collection[asyncio.Task[Any]], timeout_s: float, stop_waiting: asyncio.Event | None = None
 ) -> None:
     """Cancels them and waits for that long until all have ended; it does not wait once `stop_waiting` is set."""

@@ -19,7 +19,7 @@ def refuse_other_loop(task: asyncio.Task[Any], owner: str) -> None:
         raise WrongLoop(f"{owner} runs in another event loop: asyncio.run_coroutine_threadsafe() calls it there")
 
 
-def is_in_running_loop(task: asyncio.Task[Any]) -> bool:
+def belongs_to_running_loop(task: asyncio.Task[Any]) -> bool:
     try:
         return task.get_loop() is asyncio.get_running_loop()
     except RuntimeError:  # a thread without a loop

@@ -27,7 +27,7 @@ from .job_context import HandlerExit, SteppedCoroutine, await_rest_of_coroutine
 from .lanes import Lanes
 from .loop_calls import CallCancelled, LoopCalls
 from .shared import Shared
-from .task_ends import CLEANUP_S, LAST_CLEANUP_S, cancel_tasks_and_wait, get_current_task
+from .task_ends import CLEANUP_S, LAST_CLEANUP_S, cancel_and_wait_with_timeout, get_current_task
 from .thread_outcomes import DROPPED, Raised, start_handler_and_catch_errors
 from .threads import Threads
 
@@ -46,14 +46,14 @@ class ThreadLanes:
         on_start: Callable[[Delivery], None] | None,
         on_done: Callable[[Delivery, Any], None],
         on_failed: Callable[[Delivery, BaseException], None],
-        decode: Callable[[Delivery], Awaitable[bool]],
+        decode_or_settle: Callable[[Delivery], Awaitable[bool]],
         is_abandoned: Callable[[], bool],
     ) -> None:
         self.finished = 0  # runs that have ended, well or not
         self.has_uncancelled_handler = False  # a task of a handler that went on when it was cancelled
         self._low_water = -1
         self._room, self._lease, self._on_death = shared.room, shared.lease, shared.on_death
-        self._handler, self._decode, self._is_abandoned = handler, decode, is_abandoned
+        self._handler, self._decode_or_settle, self._is_abandoned = handler, decode_or_settle, is_abandoned
         self._on_start, self._on_done, self._on_failed = on_start, on_done, on_failed
         self._holdings, self._may_have_orphans = shared.holdings, shared.may_have_orphans
         self._inbox, self._running = shared.holdings.inbox, shared.holdings.running
@@ -99,9 +99,9 @@ class ThreadLanes:
         if waiting > 1 or self._on_start is not None:
             self._schedule_outcome_delivery()
         if not self._threads.is_waking:
-            self._threads.wake_or_start_one()
+            self._threads.wake_or_start_one_unless_all_busy()
         if not self._threads.count and not self._is_stopping:
-            self._fail_waiting_jobs(RuntimeError("no thread can be started"))
+            self._fail_decoded_jobs_and_schedule_wake(RuntimeError("no thread can be started"))
 
     @property
     def free_minus_waiting(self) -> int:
@@ -109,12 +109,12 @@ class ThreadLanes:
         return len(self._running) - (self._started - self.finished) - len(self._inbox)
 
     @property
-    def waiting(self) -> int:
+    def waiting_count(self) -> int:
         """Jobs for which there is no thread yet. A thread that is free takes its job as soon as it has woken up."""
         return min(len(self._inbox), max(0, -self.free_minus_waiting))
 
     @property
-    def waiting_bytes(self) -> int:
+    def inbox_bytes(self) -> int:
         """How many bytes all jobs of the inbox take, encoded."""
         return sum(len(job.payload) for job in self._inbox.copy())
 
@@ -129,17 +129,17 @@ class ThreadLanes:
     def is_lane_task(self, task: asyncio.Task[Any] | None) -> bool:
         return self._loop_calls is not None and task in self._loop_calls.tasks
 
-    def resume_after_lapse(self) -> None:
+    def wake_after_lapse(self) -> None:
         """Starts jobs again after the lease was over."""
         self.wake_for_waiting_jobs()
 
-    def drop_lost_unstarted_jobs(self, ids: set[bytes]) -> bool:
+    def drop_lost_waiting_and_undecoded_jobs(self, ids: set[bytes]) -> bool:
         """Forgets jobs that another worker has taken. One that runs goes on, and its outcome does not count.
 
         Returns whether any of them was still here.
         """
         with self._moving:
-            running = self._holdings.running_jobs()
+            running = self._holdings.list_running_jobs()
             waiting = [job for job in self._inbox if job.entry_id in ids]
             for job in waiting:
                 self._inbox.remove(job)  # one by one: the heartbeat's thread must see the others all the time
@@ -167,13 +167,13 @@ class ThreadLanes:
         """
         self._is_stopping = True
         tasks = [] if self._loop_calls is None else list(self._loop_calls.tasks)
-        await cancel_tasks_and_wait(tasks, CLEANUP_S, hurried)
-        await cancel_tasks_and_wait([task for task in tasks if not task.done()], LAST_CLEANUP_S)
+        await cancel_and_wait_with_timeout(tasks, CLEANUP_S, hurried)
+        await cancel_and_wait_with_timeout([task for task in tasks if not task.done()], LAST_CLEANUP_S)
         self.has_uncancelled_handler = not all(task.done() for task in tasks)
         with self._moving:
             self._is_stopped = True  # from here on an outcome has no place to go
         self._deliver_outcomes()
-        return self._holdings.running_jobs()
+        return self._holdings.list_running_jobs()
 
     def close(self) -> None:
         """Lets go of the threads. What runs in them goes on, because a thread cannot be stopped."""
@@ -216,8 +216,8 @@ class ThreadLanes:
             if job is None:
                 return
             if inbox and not threads.is_waking:
-                threads.wake_or_start_one()
-            if not job.is_decoded and not loop_calls.run_and_wait(self._decode_and_check_may_start(job)):
+                threads.wake_or_start_one_unless_all_busy()
+            if not job.is_decoded and not loop_calls.run_and_wait(self._decode_settle_or_put_back_job(job)):
                 outcome = DROPPED
                 continue
             job.started_at = monotonic()
@@ -247,10 +247,10 @@ class ThreadLanes:
 
     # In the event loop ----------------------------------------------------------------------------------------------
 
-    async def _decode_and_check_may_start(self, job: Delivery) -> bool:
+    async def _decode_settle_or_put_back_job(self, job: Delivery) -> bool:
         """Decodes a job that was put off; whether it is still ours, the lease holds, and it is to run."""
         as_read = copy(job)
-        is_to_run = await self._decode(job) and job.entry_id not in self._lost_undecoded
+        is_to_run = await self._decode_or_settle(job) and job.entry_id not in self._lost_undecoded
         if is_to_run and self._lease.is_over:
             with self._moving:  # else it might come between the two steps in which a thread takes another job
                 self._inbox.appendleft(as_read)  # it may expire before it is to start
@@ -321,13 +321,13 @@ class ThreadLanes:
                 self._on_start(job)
 
     def _signal_if_room_or_drained(self) -> None:
-        if not self._inbox or self.waiting <= self._low_water:
+        if not self._inbox or self.waiting_count <= self._low_water:
             self._room.send()
         is_drained = not self._inbox and self._started == self.finished
         if is_drained and self._drained is not None and not self._drained.done():
             self._drained.set_result(None)
 
-    def _fail_waiting_jobs(self, error: Exception) -> None:
+    def _fail_decoded_jobs_and_schedule_wake(self, error: Exception) -> None:
         """Fails the jobs of the inbox, because there is no thread for them; those not decoded yet wait for one."""
         for job in [job for job in self._inbox if job.is_decoded]:
             job.started_at = job.ended_at = monotonic()

@@ -1,8 +1,8 @@
 """Keeps the threads of a worker: starts one when there is a job for it, parks it when there is none.
 
-A thread that finds nothing to do parks on a lock of its own. wake_or_start_one() wakes one of them, or starts one, and
-a thread that leaves jobs behind wakes the next. So a burst of short jobs costs one or two wake-ups, and no job waits
-behind one that blocks.
+A thread that finds nothing to do parks on a lock of its own. wake_or_start_one_unless_all_busy() wakes one of them, or
+starts one, and a thread that leaves jobs behind wakes the next. So a burst of short jobs costs one or two wake-ups, and
+no job waits behind one that blocks.
 """
 
 from __future__ import annotations
@@ -14,8 +14,10 @@ from contextlib import suppress
 
 
 class Threads:
-    """wake_or_start_one() has a thread call `run_jobs` with its number; that returns when `has_job` is False. close()
-    ends all."""
+    """wake_or_start_one_unless_all_busy() has a thread call `run_jobs` with its number; close() ends all.
+
+    `run_jobs` returns when `has_job` is False.
+    """
 
     def __init__(self, max_count: int, *, run_jobs: Callable[[int], None], has_job: Callable[[], bool]) -> None:
         self.is_waking = False  # a thread is about to look for a job
@@ -32,7 +34,7 @@ class Threads:
         """How many have been started."""
         return len(self._threads)
 
-    def wake_or_start_one(self) -> None:
+    def wake_or_start_one_unless_all_busy(self) -> None:
         """Wakes a parked thread, or starts one. The event loop calls it, and so do threads."""
         if not self._parked and len(self._threads) == self._max_count:
             return  # hot: 1 us a job; all are busy, and each looks for the next job when its own has ended
@@ -80,9 +82,9 @@ class Threads:
         self.is_waking = False
         while not self._is_closed:
             self._run_jobs(number)
-            self._park_until_woken(parking)
+            self._park_until_woken_or_job(parking)
 
-    def _park_until_woken(self, parking: threading.Lock) -> None:
+    def _park_until_woken_or_job(self, parking: threading.Lock) -> None:
         """Blocks until woken. A job that came between the last look and the parking is seen here."""
         self._parked.append(parking)
         if self._has_job() or self._is_closed:

@@ -45,7 +45,7 @@ class Unsettled(Generic[T]):
     def __len__(self) -> int:
         return len(self.waiting) + len(self.refused)
 
-    def all_outcomes(self) -> list[T]:
+    def list_all_outcomes(self) -> list[T]:
         """Returns all outcomes, the refused ones twice. The heartbeat's thread calls it, too.
 
         A copy is one step, so an outcome that moves between the lists meanwhile is in at least one copy.
@@ -89,7 +89,7 @@ class Unsettled(Generic[T]):
             self.waiting += self.refused[:OUTCOME_BATCH]
             del self.refused[:OUTCOME_BATCH]
 
-    def record_answer(self, refused: list[T], refusal: str) -> None:
+    def record_answer_and_end_pause(self, refused: list[T], refusal: str) -> None:
         """Notes that Redis has answered for each outcome of a batch; `refused` are no longer in `waiting`."""
         self._outage.end()
         self.is_refused, self._not_before = False, 0.0
@@ -98,7 +98,7 @@ class Unsettled(Generic[T]):
         elif not self.refused:
             self._refusals.end()
 
-    def record_failure(self, error: RedisTrouble, pause_s: float | None = None) -> None:
+    def record_failure_and_begin_pause(self, error: RedisTrouble, pause_s: float | None = None) -> None:
         """Notes that Redis has answered for no outcome of a batch; the next attempt follows after a pause."""
         if pause_s is None:
             pause_s = self._outage.record_error_and_choose_pause_s(error)
@@ -125,12 +125,12 @@ class UnsettledOutcomes:
                 count += len(moves.waiting)
         return count
 
-    def delivery_numbers(self) -> dict[bytes, int]:
+    def collect_delivery_numbers(self) -> dict[bytes, int]:
         """Returns the entry id of each outcome with its delivery number. The heartbeat's thread calls it, too."""
         held = {
             job.entry_id: job.delivery_number
             for job in (*self.done.waiting.copy(), *self.done_by_script.waiting.copy())
         }
-        held.update((job.entry_id, job.delivery) for job in self.failed.all_outcomes())
-        held.update((job.entry_id, job.delivery) for job in self.dead.all_outcomes())
+        held.update((job.entry_id, job.delivery) for job in self.failed.list_all_outcomes())
+        held.update((job.entry_id, job.delivery) for job in self.dead.list_all_outcomes())
         return held

@@ -25,7 +25,7 @@ from .failed_job_mover import FailedJobMover
 from .failure_log import FailureLog
 from .failures import FailureHandler
 from .group_recovery import GroupRecovery
-from .handlers import is_async
+from .handlers import is_async_handler
 from .health import HealthCheck
 from .heartbeat import Heartbeat
 from .intake import Intake
@@ -105,7 +105,7 @@ def build_components(
     """Makes the parts of a worker, from the end of a job to its beginning: settling, running, reading, renewing."""
     group, consumer, lease_ms = config.group, config.consumer_id, config.lease_ms
     read_and_hash_all_scripts()  # the scripts: files that are replaced while the worker runs are another version's
-    record = None if metrics is None else metrics.record
+    record_metric = None if metrics is None else metrics.record
     keys = Keys(config.queue_name)
     shared = Shared(
         group=group,
@@ -127,7 +127,7 @@ def build_components(
         on_death=on_death,
         living_workers=shared.living_workers,
         events_max_len=config.events_max_len_or_zero,
-        record=record,
+        record_metric=record_metric,
     )
     scheduler = SchedulerService(
         RepeatablesBroker(broker, keys),
@@ -135,7 +135,7 @@ def build_components(
         on_death=on_death,
         living_workers=shared.living_workers,
         tick_s=config.scheduler_tick_ms / 1000,
-        record=record,
+        record_metric=record_metric,
     )
     event_writer = None
     if config.events_max_len_or_zero:
@@ -145,7 +145,7 @@ def build_components(
     reporter = JobReporter(
         broker,
         kept_ms=config.result_ttl_ms_or_zero or defaults.RESULT_TTL_MS,
-        emit=None if event_writer is None else event_writer.write_behind_active_events,
+        emit=None if event_writer is None else event_writer.write_or_drop_events_behind_active,
         stops=stops,
     )
 
@@ -153,7 +153,7 @@ def build_components(
         broker,
         shared,
         dlq_max_len=config.dlq_max_stream_len,
-        on_rescheduled=promoter.publish_due_hint_if_needed,
+        on_rescheduled=promoter.apply_or_publish_due_hint_if_needed,
         event_writer=event_writer,
         metrics=metrics,
         events_max_len=config.events_max_len_or_zero,
@@ -174,31 +174,31 @@ def build_components(
         policy=config.retry,
         failure_log=failure_log,
         stops=stops,
-        reschedule=acker.queue_reschedule,
-        bury=acker.queue_bury,
+        queue_reschedule=acker.queue_reschedule,
+        queue_bury=acker.queue_bury,
     )
     decoder = Decoder(
         max_payload_bytes=config.max_payload_bytes,
         max_attempts=config.max_attempts,
-        on_rejected=failures.bury_rejected,
+        on_rejected=failures.queue_bury_of_rejected,
         stops=stops,
         server_clock=ServerClock(broker),
-        on_exhausted=logs.bind_job_to_call(config.queue_name, failures.bury_exhausted),
-        on_expired=logs.bind_job_to_call(config.queue_name, failures.bury_expired),
-        on_cancelled=failures.finish_cancelled,
+        on_exhausted=logs.bind_job_to_call(config.queue_name, failures.queue_bury_of_exhausted),
+        on_expired=logs.bind_job_to_call(config.queue_name, failures.queue_bury_of_expired),
+        on_cancelled=failures.queue_end_of_cancelled,
     )
-    lanes = (Lanes if is_async(config.handler) else ThreadLanes)(
+    lanes = (Lanes if is_async_handler(config.handler) else ThreadLanes)(
         wrap_handler(config, connector.first_host_and_port, reporter, stops),
         shared,
         on_start=None if event_writer is None else event_writer.queue_active_event,
         on_done=acker.queue_ack,
-        on_failed=logs.bind_job_to_call(config.queue_name, failures.handle_run_error),
-        decode=decoder.decode_or_settle_put_off_job,
+        on_failed=logs.bind_job_to_call(config.queue_name, failures.log_error_and_queue_outcome),
+        decode_or_settle=decoder.decode_or_settle_put_off_job,
         is_abandoned=is_abandoned,
     )
 
     find_task = lanes.get_lane_task if isinstance(lanes, Lanes) else lanes.find_coroutine_task
-    run_watch = RunWatch(shared, stops, find_task, on_unstarted=failures.finish_cancelled)
+    run_watch = RunWatch(shared, stops, find_task, on_unstarted=failures.queue_end_of_cancelled)
 
     recovery = GroupRecovery(group, consumer, lease_ms, shared.holdings)
     prefetch = Prefetch(
@@ -207,7 +207,7 @@ def build_components(
         max_bytes=config.prefetch_bytes,
         max_entry_bytes=config.max_payload_bytes + limits.ENTRY_EXTRA_BYTES,
     )
-    intake = Intake(shared, lanes, decoder, recovery, prefetch, on_batch=record)
+    intake = Intake(shared, lanes, decoder, recovery, prefetch, on_batch=record_metric)
     releaser = Releaser(broker, shared, lanes)
     orphans = Orphans(broker, shared, intake, prefetch, releaser)
     reclaimer = Reclaimer(
@@ -233,11 +233,13 @@ def build_components(
 
     thread = LoopThread("heartbeat", on_death)
     round_trips = RoundTrips(renewing, consumer, shared.lease, lease_ms)
-    loop_watch = LoopWatch(consumer, shared.holdings, call_in_worker_loop=thread.call_in_worker_loop)
+    loop_watch = LoopWatch(
+        consumer, shared.holdings, call_soon_in_worker_loop_if_running=thread.call_soon_in_worker_loop_if_running
+    )
     queue_watch = QueueWatch(
         renewing,
-        on_pause=partial(thread.call_in_worker_loop, reader.set_paused),
-        on_cancellations=partial(thread.call_in_worker_loop, run_watch.set_cancellations_and_stop_jobs),
+        on_pause=partial(thread.call_soon_in_worker_loop_if_running, reader.pause_or_resume_reading),
+        on_cancellations=partial(thread.call_soon_in_worker_loop_if_running, run_watch.set_cancellations_and_stop_jobs),
     )
     renewal = LeaseRenewal(
         renewing,
@@ -248,7 +250,7 @@ def build_components(
         queue_watch=queue_watch,
         record_maker=RecordMaker(shared, lease_ms=lease_ms),
         round_trips=round_trips,
-        call_in_worker_loop=thread.call_in_worker_loop,
+        call_soon_in_worker_loop_if_running=thread.call_soon_in_worker_loop_if_running,
     )
     heartbeat = Heartbeat(
         renewing,

@@ -10,7 +10,7 @@ from .._core.delivery import Delivery
 from ..job import Job
 from ..tracing import RunHandler, SpanOrigin, find_tracing
 from .config import WorkerConfig
-from .handlers import is_async
+from .handlers import is_async_handler
 from .job_reporter import JobReporter
 from .job_stops import JobStops
 from .plain_handler import as_async_handler
@@ -20,7 +20,7 @@ def wrap_handler(
     config: WorkerConfig, address: tuple[str, int | None] | None, reporter: JobReporter, stops: JobStops
 ) -> RunHandler:
     """Returns the handler with a trace around it and its job known to its logs, each only if it is wanted."""
-    handler = config.handler if is_async(config.handler) else as_async_handler(config.handler)
+    handler = config.handler if is_async_handler(config.handler) else as_async_handler(config.handler)
     run_handler = wrap_to_take_delivery(handler, reporter)
     tracing = find_tracing(config.tracing)
     if tracing is not None:

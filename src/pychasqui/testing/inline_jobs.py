@@ -16,14 +16,14 @@ from .._core.failure import read_failure
 from .._core.fire_times import next_fire
 from .._core.outcome import CANCELLED, EXPIRED, Retry, decide_retry_or_dead
 from .._core.retry_options import RetryPolicy
-from .._core.run_timeouts import RunTimeouts, check_run_timeouts
+from .._core.run_timeouts import RunTimeouts, check_and_make_run_timeouts
 from .._tasks.current import is_in_plain_function
 from .._tasks.definition import TaskDefinition
 from .._tasks.dispatch import Dispatcher
 from .._tasks.lifespan import open_app_runtime
 from .._tasks.schedules import Schedule
 from .._tasks.unfinished_results import is_awaitable_result
-from .._worker.acker import try_encode_result
+from .._worker.acker import encode_result_or_log_why_not
 from ..app import App
 from ..errors import InvalidType, JobExpired, RetryLater, Snooze
 from ..job import Job
@@ -155,14 +155,14 @@ class InlineJobs:
         if end.error is not None:
             self._retry_or_bury(job, end.error)
             return job.error
-        job.end_as_done(*try_encode_result(job.to_delivery(), end.result))
+        job.end_as_done(*encode_result_or_log_why_not(job.to_delivery(), end.result))
         return None
 
     def _timeouts_of(self, queue: str) -> RunTimeouts:
         given = find_setting("timeout", self._app.worker_options(queue).get("timeout")).value
         definitions = (task.definition for task in self._app.tasks.values())
         own = {name: one.timeout for one in definitions if one.timeout is not None for name in one.names}
-        return check_run_timeouts("timeout", given).overridden_by(check_run_timeouts("timeout", own))
+        return check_and_make_run_timeouts("timeout", given).overridden_by(check_and_make_run_timeouts("timeout", own))
 
     def _retry_or_bury(self, job: RecordedJob, error: BaseException) -> None:
         options = self._app.worker_options(job.queue)

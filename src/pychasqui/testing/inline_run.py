@@ -30,15 +30,15 @@ class InlineRun:
         self._delivery = job.to_delivery()
         self.stops = InlineStops(timeouts, self._delivery)
         if self._delivery.timeout_s:
-            self.stops.shorten_check_interval(self._delivery.timeout_s)
+            self.stops.note_timeout_and_signal_if_shortest(self._delivery.timeout_s)
         self._task: asyncio.Task[Any] | None = None
         self._is_cancelled = False
 
-    def report_progress(self, job_id: str, job_name: str, percent: int, extras: object) -> AlreadyAwaited:
+    def report_or_drop_progress(self, job_id: str, job_name: str, percent: int, extras: object) -> AlreadyAwaited:
         self._job.report_progress(percent)
         return AlreadyAwaited()
 
-    def report_log_line(self, job_id: str, line: str) -> AlreadyAwaited:
+    def report_or_drop_log_line(self, job_id: str, line: str) -> AlreadyAwaited:
         self._job.log.append(line)
         return AlreadyAwaited()
 
@@ -92,14 +92,14 @@ class InlineStops(JobStops):
     @property
     def left_s(self) -> float | None:
         """How much of its time is left; None if it has no bound, or is to stop."""
-        timeout_s = self.total_timeout_s_of(self._job)
+        timeout_s = self.find_total_timeout_s(self._job)
         if timeout_s is None or self.find_stop(self._job) is not None:
             return None
         return max(self._began_at + timeout_s - monotonic(), 0)
 
     def is_asked_to_stop(self, entry_id: bytes) -> bool:
         if self.left_s == 0:
-            self.add_stop(self._job, self.total_timeout_s_of(self._job))
+            self.add_stop(self._job, self.find_total_timeout_s(self._job))
         return super().is_asked_to_stop(entry_id)
 
 

@@ -177,7 +177,7 @@ class TaskRun:
         failure = read_failure(error)
         is_last = find_reason_of_death(failure, self.job.attempt, self._attempts, self.job.snoozes) is not None
         if is_last or failure.delay_ms is None:  # else the task has asked to run later, which is no error
-            raised = make_run_error(class_path_of(error), failure.traceback())
+            raised = make_run_error(class_path_of(error), failure.format_traceback())
             line = FailureLine(_now_ms(), is_last, raised)
             self.job.log(encode_log_line(line))
             self._history.add(line)
