@@ -40,7 +40,7 @@ from .registry import log_if_registration_refused, make_registration_arguments
 from .replies import ByteBounds, ClaimedEntry, SettledJobs, read_count, read_new_entries, read_settled_jobs
 from .server_checks import SILENCED_BY, Risks, describe_vulnerability, read_risks
 from .socket import OnReply, Socket, pack
-from .topology.node_map import slot_of
+from .topology.node_map import compute_slot_of_key
 
 log = logging.getLogger("chasqui.worker")
 
@@ -66,7 +66,7 @@ class Broker(PendingCalls, DelayedCalls, CancelCalls):
 
     def for_queue(self, keys: Keys) -> Broker:
         """Returns the conversation about another queue, over the same connection unless another node has the queue."""
-        return Broker(self._connection.to_node_of_slot(slot_of(keys.prefix)), keys)
+        return Broker(self._connection.to_node_of_slot(compute_slot_of_key(keys.prefix)), keys)
 
     def make_add_broker(self, *, ledger_ttl_ms: int) -> AddBroker:
         """Returns a new producer: its numbers and its ledger are its own."""

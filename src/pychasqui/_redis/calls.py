@@ -19,7 +19,7 @@ from .event_batch import EventsOnSend, send_or_drop_events
 from .keys import Keys, shard_channel
 from .scripts import Script
 from .socket import OnReply, pack
-from .topology.node_map import slot_of
+from .topology.node_map import compute_slot_of_key
 
 MAX_HINT_BYTES = 32  # of a message that says in how many ms something is due
 
@@ -88,7 +88,7 @@ class RedisCalls:
 
     def for_node_of_key(self, key: str) -> RedisCalls:
         """Returns the calls to the node that has the key. Elsewhere than in a cluster it is the same server."""
-        return RedisCalls(self._connection.to_node_of_slot(slot_of(key)), self._keys)
+        return RedisCalls(self._connection.to_node_of_slot(compute_slot_of_key(key)), self._keys)
 
     def for_each_master(self) -> list[RedisCalls]:
         """Returns the calls to each master of a cluster. Elsewhere there is one server."""

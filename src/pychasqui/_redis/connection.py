@@ -139,7 +139,7 @@ class Connection:
 
     def to_node_of_slot(self, slot: int) -> Connection:
         """Returns the connection to the node that has the slot, which ends with this one; usually this one."""
-        destination = self._destination.to_node_of_slot_unless_here(slot)
+        destination = self._destination.make_destination_for_other_slot_or_none(slot)
         if destination is None:
             return self
         if slot not in self._node_connections:
@@ -155,7 +155,7 @@ class Connection:
         return self._node_connections[slot]
 
     def to_every_master(self) -> list[Connection]:
-        return [self.to_node_of_slot(slot) for slot in self._destination.slot_of_each_master()] or [self]
+        return [self.to_node_of_slot(slot) for slot in self._destination.list_one_slot_of_each_master()] or [self]
 
     def drop_socket(self, reason: ChasquiError) -> None:
         """Ends the current socket, for all that use it; the next call opens another."""
@@ -164,7 +164,7 @@ class Connection:
 
     async def close(self) -> None:
         self._is_closed = True
-        self._destination.stop_following()
+        self._destination.stop_listening()
         for other in self._node_connections.values():
             await other.close()
         if self._loop is not None and self._loop.is_closed():
@@ -237,7 +237,7 @@ class Connection:
         if self._is_closed or endpoint is None or self._destination.may_be_right_server(endpoint):
             return
         reason = Redirected(f"{endpoint.address} is no longer the right server")
-        if socket is not None and self._destination.is_master(endpoint):
+        if socket is not None and self._destination.is_still_well(endpoint):
             if self._has_been_open_for_long():
                 self._backoff.reset()
             self._stop_using_socket(reason, waits_for_replies=True)
@@ -294,7 +294,7 @@ class Connection:
         """Returns a socket to the server that is the right one now: another connection's, or one that it opens."""
         assert self._attempt_timeout is not None
         sockets, self._endpoint = self._bind_to_loop(), None
-        endpoint = self._endpoint = await self._destination.find_and_follow_endpoint(self._leave_server_if_wrong)
+        endpoint = self._endpoint = await self._destination.find_endpoint_and_listen(self._leave_server_if_wrong)
         if not self.sockets_opened and self.trouble is None:
             self._first_endpoint = endpoint
         self._attempt_timeout.reschedule(None)  # while another connection opens it, within its own time
@@ -326,7 +326,7 @@ class Connection:
     async def _check_server(self, socket: Socket, endpoint: Endpoint) -> None:
         """Raises if the server is not the right one, or if it must accept writes and does not."""
         assert socket.dialect is not None
-        self._destination.check_server_role(endpoint, socket.dialect)
+        self._destination.check_server_and_switch_if_cluster(endpoint, socket.dialect)
         await self._role_check.check_if_required(socket)
 
     async def _wait_for_credentials(self, endpoint: Endpoint) -> Login:

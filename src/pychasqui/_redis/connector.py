@@ -26,7 +26,7 @@ from .shared_sockets import SharedSockets, find_shared_sockets
 from .tls import describe_disabled_checks
 from .topology.destination import RoutedDestination
 from .topology.locator import Locator
-from .topology.node_map import slot_of
+from .topology.node_map import compute_slot_of_key
 
 PRINTABLE = string.punctuation  # CLIENT SETNAME takes these, letters and digits: no space, only ASCII
 EMBEDDED = "embedded:"
@@ -83,7 +83,7 @@ class Connector:
         self, keys: Keys, *, timeout_s: float, gets_messages: bool = True, sinks: GuardedSinks | None = None
     ) -> Broker:
         """Returns a broker with its own connection. Its calls are timed if one of `sinks` has `redis_answered`."""
-        slot = slot_of(keys.prefix)
+        slot = compute_slot_of_key(keys.prefix)
         return make_broker(
             self.make_connection(timeout_s=timeout_s, gets_messages=gets_messages, slot=slot), keys, sinks
         )
@@ -95,7 +95,8 @@ class Connector:
         """
         find_sockets = partial(find_shared_sockets, (*self._key, timeout_s))
         return Broker(
-            self.make_connection(timeout_s=timeout_s, slot=slot_of(keys.prefix), find_sockets=find_sockets), keys
+            self.make_connection(timeout_s=timeout_s, slot=compute_slot_of_key(keys.prefix), find_sockets=find_sockets),
+            keys,
         )
 
     def make_connection(

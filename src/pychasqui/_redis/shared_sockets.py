@@ -106,7 +106,7 @@ def find_shared_sockets(key: Hashable, loop: asyncio.AbstractEventLoop) -> Share
         return sockets
 
 
-def _reset_in_child() -> None:
+def _forget_shared_sockets_in_child() -> None:
     """The sockets are those of the parent, and a thread of it may have held the lock when it forked."""
     global _shared_lock
     _shared_lock = threading.Lock()
@@ -114,4 +114,4 @@ def _reset_in_child() -> None:
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_reset_in_child)
+    os.register_at_fork(after_in_child=_forget_shared_sockets_in_child)
