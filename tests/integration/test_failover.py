@@ -312,7 +312,7 @@ def _note_connections_to_retire(monkeypatch: pytest.MonkeyPatch) -> list[Callabl
         def __init__(self, *arguments: Any, **options: Any) -> None:
             super().__init__(*arguments, **options)
             retire_all.append(
-                partial(self._stop_using_socket, Redirected("the slot has moved"), waits_for_replies=True)
+                partial(self._leave_socket_and_close_if_last, Redirected("the slot has moved"), waits_for_replies=True)
             )
 
     monkeypatch.setattr("pychasqui._redis.connector.Connection", Noted)

@@ -23,7 +23,7 @@ class SentCommands:
     def set_watcher(self, watcher: object | None) -> None:
         self.watcher = watcher
 
-    def write_without_reply_handler(self, packed: bytes) -> None:
+    def write_if_open_without_reply_handler(self, packed: bytes) -> None:
         self._written.extend(b"*" + command for command in packed.split(b"*")[1:])
 
     def expect_reply(self, deadline: float, on_reply: OnReply) -> None:

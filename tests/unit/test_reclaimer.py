@@ -330,7 +330,7 @@ class FakeConnection:
     def make_deadline(self) -> float:
         return 0.0
 
-    async def wait_for_socket(self, deadline: float) -> Any:
+    async def get_or_open_socket(self, deadline: float) -> Any:
         return self
 
     async def ask(self, packed: bytes, deadline: float) -> list[Any]:

@@ -87,7 +87,7 @@ class Adder:
         self, loop: asyncio.AbstractEventLoop, envelope: bytes, name: bytes, job_id: str
     ) -> asyncio.Future[str] | None:
         """Sends at once if nothing is on its way: there is nothing to wait for, not even the end of the turn."""
-        session = self._add_broker.live_session_or_none()
+        session = self._add_broker.get_or_make_session_if_connected()
         if session is None:
             return None
         # hot: what the server needs comes first, what we need to remember while it is at work
@@ -140,7 +140,7 @@ class Adder:
             self._recovery.cancel()
             await asyncio.wait({self._recovery})
         is_needed = self._has_lost_replies or not self._number
-        if not is_needed and self._add_broker.live_session_or_none() is not None:
+        if not is_needed and self._add_broker.get_or_make_session_if_connected() is not None:
             with suppress(RedisTrouble):  # its TTL ends it
                 await self._add_broker.delete_ledger()
 
@@ -165,11 +165,11 @@ class Adder:
 
     def _is_transaction_possible_soon(self) -> bool:
         """Returns whether large jobs can leave without a script in a moment."""
-        session = self._add_broker.live_session_or_none()
+        session = self._add_broker.get_or_make_session_if_connected()
         return session is not None and session.transactions.is_awaited
 
     def _send_batch_or_schedule_resend(self, batch: AddBatch) -> None:
-        session = self._add_broker.live_session_or_none()
+        session = self._add_broker.get_or_make_session_if_connected()
         if session is None:
             self._stuck.append(batch)
             self._start_resending()
@@ -259,7 +259,7 @@ class Adder:
 
     def _resend_by_ledger_if_idmp_refused(self, batch: AddBatch, error: ChasquiError) -> bool:
         """Sends a single job with the ledger, if the server has only refused XADD with a number: it may not know it."""
-        session = self._add_broker.live_session_or_none()
+        session = self._add_broker.get_or_make_session_if_connected()
         if session is None or not batch.is_sent_by_idmp or batch.is_in_doubt:
             return False
         if not isinstance(error, ReplyError) or error.code != "ERR":

@@ -48,7 +48,7 @@ class ReplicatedAdder(Adder):
         if not batch.was_taken_whole(answer):  # no replica will ever have the rest
             super()._complete_batch(batch, answer)
             return
-        session = self._add_broker.live_session_or_none()
+        session = self._add_broker.get_or_make_session_if_connected()
         if session is None:  # the slot has moved: the socket has answered what was under way, and takes nothing more
             reason = f"added, but nobody knows whether {batch.replicas} replicas have it: the connection has moved on"
             batch.fail_waiters(NotReplicated(reason))

@@ -55,7 +55,7 @@ class AddTransactions:
             self._socket.send(_DISCARD, deadline, self._on_permission_reply)
         self._is_confirmed, self.is_awaited, self._watch = False, True, self._watch + 1
         # A ledger that has changed since the last WATCH stays changed.
-        self._socket.write_without_reply_handler(_UNWATCH + pack("WATCH", self._ledger))
+        self._socket.write_if_open_without_reply_handler(_UNWATCH + pack("WATCH", self._ledger))
         self._socket.set_watcher(self)
         # Strict deadlines, also on a line that is slow but not dead: batches wait for this answer.
         self._socket.expect_reply(deadline, _ignore_reply)
@@ -81,7 +81,7 @@ class AddTransactions:
         """Adds jobs, and records the batch in the ledger: slot, and "number taken". expect_replies() must follow."""
         self._is_confirmed = False
         self._socket.set_watcher(None)
-        head, named_tail, write = self._head, self._named_tail, self._socket.write_without_reply_handler
+        head, named_tail, write = self._head, self._named_tail, self._socket.write_if_open_without_reply_handler
         parts, size = [_MULTI], 0
         for envelope, name in zip(envelopes, names, strict=True):
             # hot: the envelope is copied once, into what is written

@@ -52,7 +52,7 @@ class AddSession:
     def write_add_by_idmp(self, batch_number: int, envelope: bytes, name: bytes) -> None:
         """Adds one job under a number that the server itself remembers; only if `can_use_idmp`."""
         # hot: on an idle machine the script takes 40 us longer
-        self.socket.write_without_reply_handler(self._broker.idmp_add.pack(batch_number, envelope, name))
+        self.socket.write_if_open_without_reply_handler(self._broker.idmp_add.pack(batch_number, envelope, name))
 
     def stop_using_idmp(self, error: ReplyError) -> None:
         """Notes that the server refuses XADD with a number, whatever version it says it is: the ledger is used."""
@@ -103,7 +103,7 @@ class AddSession:
 
     def _write_add_call(self, arguments: tuple[bytes | int, ...]) -> None:
         self.transactions.forget_ledger_watch()
-        self.socket.write_without_reply_handler(
+        self.socket.write_if_open_without_reply_handler(
             scripts.ADD.pack_and_mark_loaded(self.socket, self._broker.add_keys, arguments)
         )
 
@@ -130,7 +130,7 @@ class AddSession:
         )
         self.transactions.forget_ledger_watch()
         arguments = (*head, self._due_channel, *make_add_with_options_arguments(envelopes, names, ids, options))
-        self.socket.write_without_reply_handler(
+        self.socket.write_if_open_without_reply_handler(
             scripts.ADD_WITH_OPTIONS.pack_and_mark_loaded(self.socket, self._broker.add_with_options_keys, arguments)
         )
 
@@ -148,7 +148,7 @@ class AddSession:
 
 
 class AddBroker:
-    """One producer, over one connection. It adds through live_session_or_none()."""
+    """One producer, over one connection. It adds through get_or_make_session_if_connected()."""
 
     def __init__(self, connection: Connection, keys: Keys, *, ledger_ttl_ms: int) -> None:
         producer = uuid4().hex
@@ -163,9 +163,9 @@ class AddBroker:
         self.add_with_options_keys = (keys.stream, self.ledger, keys.delayed)
         self._session: AddSession | None = None
 
-    def live_session_or_none(self) -> AddSession | None:
+    def get_or_make_session_if_connected(self) -> AddSession | None:
         """Returns the session of the open socket; None while the connection is lost."""
-        socket = self.connection.live_socket_or_none()
+        socket = self.connection.get_live_socket_or_none()
         if socket is None:
             return None
         session = self._session
@@ -177,11 +177,11 @@ class AddBroker:
 
     async def connect(self, deadline: float) -> None:
         """Waits for a connection, until the loop's time `deadline`; raises ConnectionLost past it."""
-        await self.connection.wait_for_socket(deadline)
+        await self.connection.get_or_open_socket(deadline)
 
     def forget_scripts(self) -> None:
         """Notes that the server has lost the scripts (SCRIPT FLUSH, failover): the next add carries the text again."""
-        if (socket := self.connection.live_socket_or_none()) is not None:
+        if (socket := self.connection.get_live_socket_or_none()) is not None:
             scripts.ADD.mark_unloaded(socket)
             scripts.ADD_WITH_OPTIONS.mark_unloaded(socket)
 

@@ -38,7 +38,7 @@ from .pending import PendingCalls
 from .reading import ReadInFlight, ReadRequest
 from .registry import log_if_registration_refused, make_registration_arguments
 from .replies import ByteBounds, ClaimedEntry, SettledJobs, read_count, read_new_entries, read_settled_jobs
-from .server_checks import SILENCED_BY, Risks, describe_vulnerability, read_risks
+from .server_checks import SILENCED_BY, Risks, describe_vulnerability_if_known, read_risks
 from .socket import OnReply, Socket, pack
 from .topology.node_map import compute_slot_of_key
 
@@ -64,9 +64,9 @@ class AckInFlight:
 class Broker(PendingCalls, DelayedCalls, CancelCalls):
     """The conversation about one queue over one connection."""
 
-    def for_queue(self, keys: Keys) -> Broker:
+    def make_broker_for_queue(self, keys: Keys) -> Broker:
         """Returns the conversation about another queue, over the same connection unless another node has the queue."""
-        return Broker(self._connection.to_node_of_slot(compute_slot_of_key(keys.prefix)), keys)
+        return Broker(self._connection.get_or_make_connection_for_slot(compute_slot_of_key(keys.prefix)), keys)
 
     def make_add_broker(self, *, ledger_ttl_ms: int) -> AddBroker:
         """Returns a new producer: its numbers and its ledger are its own."""
@@ -84,7 +84,7 @@ class Broker(PendingCalls, DelayedCalls, CancelCalls):
         timeout_s = None if block_ms is None else block_ms / 1000 + 2.0
         wait = () if block_ms is None else ("BLOCK", block_ms)
         packed = pack("XREADGROUP", "GROUP", group, consumer, "COUNT", count, *wait, "STREAMS", self._keys.stream, ">")
-        socket = await self._connection.wait_for_socket(self._connection.make_deadline(timeout_s))
+        socket = await self._connection.get_or_open_socket(self._connection.make_deadline(timeout_s))
         reading = ReadInFlight(socket, request)
         socket.set_max_reply_bytes(request.max_reply_bytes)
         socket.send(packed, self._connection.make_deadline(timeout_s), reading.on_reply)
@@ -131,7 +131,7 @@ class Broker(PendingCalls, DelayedCalls, CancelCalls):
         self, group: str, ids: list[bytes], events: EventsOnSend | None = None
     ) -> asyncio.Future[None] | AckInFlight:
         """Does what ack() does; returns with the ack on its way, and awaiting what it returns gives the end."""
-        socket = self._connection.live_socket_or_none()
+        socket = self._connection.get_live_socket_or_none()
         if socket is None or socket.dialect is None or not socket.dialect.xackdel or socket.is_congested:
             return asyncio.ensure_future(self.ack(group, ids, events))
         reply = self._send_ackdel(socket, group, ids, events)  # hot: no task, and a turn of the loop earlier
@@ -151,9 +151,9 @@ class Broker(PendingCalls, DelayedCalls, CancelCalls):
 
     async def _wait_for_uncongested_socket(self) -> Socket:
         """Waits while the server is slow to take what is written: the events that go with an ack would be dropped."""
-        socket = await self._connection.wait_for_socket(self._connection.make_deadline())
+        socket = await self._connection.get_or_open_socket(self._connection.make_deadline())
         if socket.is_congested:
-            await socket.wait_until_uncongested()
+            await socket.wait_until_uncongested_or_ended()
         return socket
 
     def _send_ackdel(
@@ -248,7 +248,7 @@ class Broker(PendingCalls, DelayedCalls, CancelCalls):
 
     def write_or_drop_events(self, batch: EventBatch) -> None:
         """Writes events in this turn's write. No caller waits for them: without a connection they are dropped."""
-        socket = self._connection.live_socket_or_none()
+        socket = self._connection.get_live_socket_or_none()
         if socket is None:
             batch.on_written(len(batch.others) + len(batch.completed), ConnectionLost("the connection is lost"))
         else:
@@ -297,7 +297,7 @@ class Broker(PendingCalls, DelayedCalls, CancelCalls):
 
     def capabilities(self) -> dict[str, bool]:
         """Returns which of the newer commands the connected server has, by name; empty while there is no connection."""
-        socket = self._connection.live_socket_or_none()
+        socket = self._connection.get_live_socket_or_none()
         dialect = None if socket is None else socket.dialect
         if dialect is None:
             return {}
@@ -309,10 +309,12 @@ class Broker(PendingCalls, DelayedCalls, CancelCalls):
 
         It is "" if none is known, if there is no connection, and if the environment sets SILENCED_BY.
         """
-        socket = self._connection.live_socket_or_none()
+        socket = self._connection.get_live_socket_or_none()
         dialect = None if socket is None else socket.dialect
         is_silenced = bool(os.environ.get(SILENCED_BY))
-        return "" if dialect is None or is_silenced else describe_vulnerability(dialect.server, dialect.version)
+        return (
+            "" if dialect is None or is_silenced else describe_vulnerability_if_known(dialect.server, dialect.version)
+        )
 
 
 def _stop_using_xackdel_or_raise(socket: Socket, error: ReplyError) -> None:

@@ -65,7 +65,7 @@ async def read_cluster_health(first: RedisCalls) -> ClusterHealth:
     """Asks the node of these calls, then every master at once. Raises ReplyError if this user may not ask."""
     info = parse_info_fields(await first.call("CLUSTER", "INFO"))
     lines = parse_node_lines(decode_info_text(await first.call("CLUSTER", "NODES")))
-    answers = await asyncio.gather(*(_ask_master(each) for each in first.for_each_master()))
+    answers = await asyncio.gather(*(_ask_master(each) for each in first.make_calls_to_each_master()))
     by_id = {own.node_id: (own, replication) for own, replication in filter(None, answers)}
     return ClusterHealth(
         is_ok=info.get("cluster_state") == "ok",

@@ -120,7 +120,7 @@ class DoctorBroker:
 
     async def read_queue_health(self, queue: str) -> QueueHealth:
         keys = Keys(queue)
-        broker = self._broker.for_queue(keys)
+        broker = self._broker.make_broker_for_queue(keys)
         wanted = {getattr(keys, attribute): kind for attribute, kind in KEY_TYPES.items()}
         found = await asyncio.gather(*(broker.call("TYPE", key) for key in wanted))
         types = {key: read_cut_text(kind) or "" for key, kind in zip(wanted, found, strict=True)}

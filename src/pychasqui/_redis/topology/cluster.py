@@ -118,7 +118,7 @@ class ClusterSurvey:
         return is_recent and newest.epoch == known.epoch and newest.ranges == known.ranges
 
     async def _ask_node_for_map(self, address: Address, connection: Connection) -> NodeMap:
-        socket = await connection.wait_for_socket(connection.make_deadline())
+        socket = await connection.get_or_open_socket(connection.make_deadline())
         if socket.dialect is not None and socket.dialect.mode == "sentinel":
             raise make_server_is_sentinel_error(address)
         slots, epoch = await asyncio.gather(connection.call("CLUSTER", "SLOTS"), _ask_epoch_or_zero(connection))

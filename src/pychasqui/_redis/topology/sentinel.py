@@ -70,7 +70,7 @@ class SentinelSurvey:
         await self._nodes.close()
 
     async def _ask_sentinel_and_subscribe(self, address: Address, connection: Connection) -> MasterReport:
-        socket = await connection.wait_for_socket(connection.make_deadline())
+        socket = await connection.get_or_open_socket(connection.make_deadline())
         if socket.dialect is not None and socket.dialect.protocol >= 3:
             socket.subscribe_unless_refused(
                 SWITCH_CHANNEL, self._wake_if_own_master_switched, connection.make_deadline()
