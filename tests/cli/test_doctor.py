@@ -163,8 +163,8 @@ def test_one_job_and_one_dead_letter_are_no_jobs_and_letters() -> None:
         dead_dropped=1,
         is_paused=False,
         consumers=[],
-        leased=set(),
-        left=set(),
+        with_living_lease=set(),
+        with_ended_lease=set(),
     )
     texts = [one.text for one in examine_queue_health("queue q", health) if one.level != "ok"]
     assert texts == [
@@ -222,8 +222,8 @@ def test_the_consumers_of_dead_programs_are_found() -> None:
             ConsumerState("stuck\x1b", 3, 60_000),
             ConsumerState("gone", 0, 10**9),
         ],
-        leased={"ours"},
-        left=set(),
+        with_living_lease={"ours"},
+        with_ended_lease=set(),
     )
     found: list[Finding] = list(examine_queue_health("queue q", health))
     texts = [one.text for one in found]

@@ -27,7 +27,7 @@ def _death() -> Iterator[None]:
     )
 
     def careless(self: PromoterService, done: Any, *arguments: Any, **options: Any) -> float:
-        if done.set_aside:
+        if done.buried_count:
             raise ValueError("planted")
         return plan(self, done, *arguments, **options)
 

@@ -224,7 +224,7 @@ class Machine(RuleBasedStateMachine):
 
     async def _read(self, consumer: str, count: int) -> list[Any]:
         return await (
-            await self.broker.send_read(GROUP, consumer, ReadRequest(count, None, inf, lambda *_: None, small=1))
+            await self.broker.send_read(GROUP, consumer, ReadRequest(count, None, inf, lambda *_: None, small_below=1))
         )
 
     @precondition(lambda self: self.model.unread())
@@ -363,7 +363,7 @@ class Machine(RuleBasedStateMachine):
     @rule(slot=slots, starts=st.booleans())
     def look_for_orphans(self, slot: int, starts: bool) -> None:
         worker = self.workers[slot]
-        page = self.wait(self.broker.list_pending(GROUP, worker.name, b"", b"+", 100, BOUNDS))
+        page = self.wait(self.broker.list_pending_page(GROUP, worker.name, b"", b"+", 100, BOUNDS))
         assert [(entry.id, entry.deliveries) for entry in page] == [
             (entry_id, self.model.entries[entry_id].deliveries) for entry_id in self.model.held_by(worker.name)
         ]
@@ -500,10 +500,10 @@ class Machine(RuleBasedStateMachine):
     def _live_again(self, worker: ModelWorker, fault: str) -> None:
         """Killed and started again under its name: its entries may have run, and count as if they had."""
         worker.runs.clear()
-        page = self.wait(self.broker.list_pending(GROUP, worker.name, b"", b"+", 100, BOUNDS))
+        page = self.wait(self.broker.list_pending_page(GROUP, worker.name, b"", b"+", 100, BOUNDS))
         seen = [(entry.id, entry.deliveries) for entry in page]
         assert [entry_id for entry_id, _ in seen] == self.model.held_by(worker.name)
-        self.ask(lambda: self.broker.increment_delivery_counts(GROUP, worker.name, seen), fault)
+        self.ask(lambda: self.broker.increment_delivery_counts_if_same(GROUP, worker.name, seen), fault)
         for entry_id, _ in seen:
             entry = self.model.entries[entry_id]
             entry.deliveries, entry.is_idle = entry.deliveries + 1, False
@@ -525,9 +525,12 @@ class Machine(RuleBasedStateMachine):
 
     def _leave(self, worker: ModelWorker, fault: str) -> None:
         is_free = not self.model.held_by(worker.name)
-        lease = self.wait(self.broker.read_lease(GROUP, worker.name))
+        lease = self.wait(self.broker.read_lease_end_or_zero(GROUP, worker.name))
         assert lease == self.model.leases.get(worker.name, 0)
-        assert self.ask(lambda: self.broker.leave_group(GROUP, worker.name, lease), fault) == (is_free, is_free)
+        assert self.ask(lambda: self.broker.leave_group_if_lease_is_same(GROUP, worker.name, lease), fault) == (
+            is_free,
+            is_free,
+        )
         if is_free:
             self.model.leases.pop(worker.name, None)
             assert worker.name not in self._consumers()
@@ -555,9 +558,9 @@ class Machine(RuleBasedStateMachine):
         expected = min(batch, len(due)) if leads else 0
         calls = 2 if fault == "sent twice" else 1
         for call in range(calls):
-            done = self.wait(self.broker.promote_batch_if_leader(worker.name, LONG_MS, batch, events_max_len=0))
+            done = self.wait(self.broker.try_to_lead_and_promote_batch(worker.name, LONG_MS, batch, events_max_len=0))
             left = max(0, len(due) - call * batch)
-            assert (done.leads, done.promoted, done.set_aside) == (leads, min(left, expected) if expected else 0, 0)
+            assert (done.leads, done.promoted, done.buried_count) == (leads, min(left, expected) if expected else 0, 0)
         if leads:
             self.model.leader = worker.name
         promoted = sorted(set(self._stream()) - before, key=order)
@@ -580,7 +583,7 @@ class Machine(RuleBasedStateMachine):
             self.client.client_kill_filter(_type="normal", skipme=True)
             self.wait(self._until_it_is_noticed())
         elif trouble == "leader":
-            self.wait(self.broker.release_promoter_lease(self.workers[slot].name))
+            self.wait(self.broker.release_promoter_lease_if_held(self.workers[slot].name))
             if self.model.leader == self.workers[slot].name:
                 self.model.leader = None
         else:

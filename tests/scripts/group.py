@@ -567,7 +567,7 @@ class Group:
     ) -> list[Taken]:
         return _taken(self.run(scripts.LIST_PENDING, [KEYS.stream], GROUP, consumer, start, last, count, *bounds))
 
-    def read_within_bounds(
+    def read_now_within_bounds(
         self, consumer: str, *, count: int = 100, bounds: tuple[int, int] = UNBOUNDED
     ) -> list[Taken]:
         reply = self.run(scripts.READ, [KEYS.stream], GROUP, consumer, count, *bounds)

@@ -428,7 +428,7 @@ def _orphans(group: Group) -> Call:
 def _read(group: Group) -> Call:
     for job in JOBS:
         group.client.xadd(KEYS.stream, {"d": envelope(job)})
-    return lambda by: by.read_within_bounds("a", count=2)
+    return lambda by: by.read_now_within_bounds("a", count=2)
 
 
 def _regroup(group: Group) -> Call:

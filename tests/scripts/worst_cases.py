@@ -395,12 +395,12 @@ def purge_large_waiting(group: Group) -> Call:
 
 def read(group: Group) -> Call:
     wait_in_stream(group, [envelope("a", PAGE_BYTES // READ_COUNT)] * READ_COUNT)
-    return lambda: group.read_within_bounds("a", count=READ_COUNT, bounds=BOUNDS)
+    return lambda: group.read_now_within_bounds("a", count=READ_COUNT, bounds=BOUNDS)
 
 
 def read_large(group: Group) -> Call:
     wait_in_stream(group, [envelope("a", LARGE)] * 5)
-    return lambda: group.read_within_bounds("a", count=READ_COUNT, bounds=BOUNDS)
+    return lambda: group.read_now_within_bounds("a", count=READ_COUNT, bounds=BOUNDS)
 
 
 def empty_stream(group: Group) -> Call:

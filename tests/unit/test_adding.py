@@ -60,11 +60,11 @@ def test_a_job_with_options_has_seven_arguments() -> None:
 class TestOutcomes:
     def test_a_rescheduled_job_has_seven_arguments(self) -> None:
         job = rescheduled(b"5-1", 2, delay_ms=100, member=b"m", job_id="j")
-        assert job.script_arguments(with_events=False) == (b"5-1", 2, 100, b"m", "j", 0, 0)
-        assert replace(job, may_be_unique=True).script_arguments(with_events=False)[5] == 1
+        assert job.make_script_arguments(with_events=False) == (b"5-1", 2, 100, b"m", "j", 0, 0)
+        assert replace(job, may_be_unique=True).make_script_arguments(with_events=False)[5] == 1
 
     def test_its_events_are_failed_and_retry_scheduled(self) -> None:
-        words = rescheduled(b"5-1", delay_ms=100, job_id="j").script_arguments(with_events=True)
+        words = rescheduled(b"5-1", delay_ms=100, job_id="j").make_script_arguments(with_events=True)
         assert words[6:] == (
             28,
             14, "e", "failed", "id", "j", "ts", 5, "n", "j",
@@ -74,11 +74,11 @@ class TestOutcomes:
 
     def test_a_dead_job_has_five_arguments_and_its_letter(self) -> None:
         job = buried(b"5-1", 2, job_id="j")
-        assert job.script_arguments(with_events=False) == (b"5-1", 2, "", 2, 0, b"d", b"x")
-        assert replace(job, may_be_unique=True).script_arguments(with_events=False)[2] == "j"
+        assert job.make_script_arguments(with_events=False) == (b"5-1", 2, "", 2, 0, b"d", b"x")
+        assert replace(job, may_be_unique=True).make_script_arguments(with_events=False)[2] == "j"
 
     def test_the_events_of_a_job_that_died_here_are_failed_and_dlq(self) -> None:
-        words = buried(b"5-1", job_id="j").script_arguments(with_events=True)
+        words = buried(b"5-1", job_id="j").make_script_arguments(with_events=True)
         assert words[4] == 14 + 1 + 16 + 1
         assert words[7:] == (
             14, "e", "failed", "id", "j", "ts", 5, "n", "j",
@@ -88,13 +88,13 @@ class TestOutcomes:
         )  # fmt: skip
 
     def test_a_job_that_had_no_run_here_has_only_the_event_dlq(self) -> None:
-        words = replace(buried(b"5-1", job_id="j"), run=None).script_arguments(with_events=True)
+        words = replace(buried(b"5-1", job_id="j"), run=None).make_script_arguments(with_events=True)
         assert words[7:] == (
             12, "e", "dlq", "id", "j", "ts", 5, "n", "j", "attempt", 1, "reason", "unrecoverable",
         )  # fmt: skip
 
     def test_the_event_of_an_entry_that_could_not_become_a_job_has_neither_id_nor_name(self) -> None:
         rejected = replace(buried(b"5-1"), job_id=None, job_name="mail", reason="malformed", runs=0, run=None)
-        assert rejected.script_arguments(with_events=True)[7:] == (
+        assert rejected.make_script_arguments(with_events=True)[7:] == (
             10, "e", "dlq", "id", "", "ts", 5, "attempt", 0, "reason", "malformed",
         )  # fmt: skip

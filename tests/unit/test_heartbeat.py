@@ -43,7 +43,7 @@ class Redis:
         self.broker.answer_with = {
             "renew_worker_lease": self._renew_lease,
             "report_held_to_rebuild_group": self._rebuild_group,
-            "leave_group": lambda *_: True,
+            "leave_group_if_lease_is_same": lambda *_: True,
         }
         self.kept: list[list[bytes]] = []
         self.deliveries: list[dict[bytes, int]] = []
@@ -590,7 +590,7 @@ async def test_a_death_of_the_thread_is_reported() -> None:
         if len(redis.kept) > 1:
             raise AssertionError("a defect")
 
-    redis.broker.meanwhile["subscribe_to_pause_and_cancel_hints_while_connected"] = fail
+    redis.broker.meanwhile["try_to_subscribe_to_pause_and_cancel_hints"] = fail
     async with beating(redis, FakeLanes(), dict, every_s=0.01, on_death=lambda title, _: deaths.append(title)):
         await eventually(lambda: deaths, every=0.001)
     assert deaths == ["heartbeat"]

@@ -218,16 +218,16 @@ class FakeRepeats:
         self.asked_for: list[int] = []
         self.meanwhile: Callable[[], None] = lambda: None
 
-    async def take_lease_and_list_due(self, holder: str, lease_ms: int, batch: int) -> DueRepeatables:
+    async def try_to_lead_and_list_due(self, holder: str, lease_ms: int, batch: int) -> DueRepeatables:
         self.asked_for.append(batch)
         return self.found
 
-    async def fire(self, fires: list[FireDecision]) -> list[bool]:
+    async def fire_those_unchanged(self, fires: list[FireDecision]) -> list[bool]:
         self.fired.append(fires)
         self.meanwhile()
         return [self.moves] * len(fires)
 
-    async def release_scheduler_lease(self, holder: str) -> None:
+    async def release_scheduler_lease_if_held(self, holder: str) -> None:
         self.releases += 1
 
     async def try_to_bury_repeatable(self, due: DueSpec, detail: str, now_ms: int) -> str | None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from .._core.limits import LARGE_JOB_BYTES
 from .._core.options import PLAIN, AddOptions, estimate_options_cost_bytes
-from .._redis.adding import read_add_statuses, read_added_count_or_none, read_idmp_added_count_or_none
+from .._redis.adding import read_add_statuses_or_none, read_added_count_or_none, read_idmp_added_count_or_none
 from .._redis.replies import FULL, NEW
 from ..errors import AddUnknown, ChasquiError, QueueFull
 from ..metrics import JobsAdded
@@ -154,7 +154,7 @@ class AddBatch:
             return read_idmp_added_count_or_none(reply)
         if self.options is None:
             return read_added_count_or_none(reply, len(self.envelopes))
-        return read_add_statuses(reply, len(self.envelopes))
+        return read_add_statuses_or_none(reply, len(self.envelopes))
 
     def fail_waiters(self, error: ChasquiError) -> None:
         """Each waiter gets an error of its own: a shared one would gather the tracebacks of all of them."""

@@ -185,7 +185,7 @@ class Adder:
             session.write_add_by_idmp(batch.number, batch.envelopes[0], batch.names[0])
         elif batch.can_be_transaction and batch.use_up_transaction_attempt() and session.transactions.is_ready:
             jobs = (batch.envelopes, batch.names)
-            session.add_batch_by_transaction(
+            session.send_batch_by_transaction(
                 batch.slot, batch.number, *jobs, batch.deadline, partial(self._handle_reply, batch)
             )
             session.transactions.request_ledger_watch_if_allowed(
@@ -236,7 +236,7 @@ class Adder:
             self._note_lost_reply(batch)
         action = action_for(error) if isinstance(error, RedisTrouble) else ErrorAction.FATAL
         if action is ErrorAction.NO_SCRIPT:
-            self._add_broker.forget_scripts()
+            self._add_broker.mark_add_scripts_unloaded()
         if action in (ErrorAction.RETRY, ErrorAction.RECONNECT, ErrorAction.REAUTHENTICATE, ErrorAction.NO_SCRIPT):
             self._refusal = error if isinstance(error, ReplyError) else None
             self._stuck.append(batch)
@@ -293,7 +293,7 @@ class Adder:
             await asyncio.sleep(min(self._pause, max(0.0, deadline - asyncio.get_running_loop().time())))
             self._pause = longer_pause_s(self._pause, FIRST_PAUSE_S, LONGEST_RESEND_PAUSE_S)
             try:
-                await self._add_broker.connect(min(batch.deadline for batch in self._unanswered_batches()))
+                await self._add_broker.wait_for_connection(min(batch.deadline for batch in self._unanswered_batches()))
             except ConnectionLost as error:
                 self._fail_batches_not_in_flight(error, due_by=asyncio.get_running_loop().time())
             except ChasquiError as error:  # waiting would not help

@@ -51,24 +51,24 @@ class AddTransactions:
             return
         if self._is_allowed is None:  # a user without the right to it would have each command executed by itself
             keep_freed_memory()
-            self._socket.send(_MULTI, deadline, self._on_permission_reply)
-            self._socket.send(_DISCARD, deadline, self._on_permission_reply)
+            self._socket.send(_MULTI, deadline, self._note_whether_allowed)
+            self._socket.send(_DISCARD, deadline, self._note_whether_allowed)
         self._is_confirmed, self.is_awaited, self._watch = False, True, self._watch + 1
         # A ledger that has changed since the last WATCH stays changed.
         self._socket.write_if_open_without_reply_handler(_UNWATCH + pack("WATCH", self._ledger))
         self._socket.set_watcher(self)
         # Strict deadlines, also on a line that is slow but not dead: batches wait for this answer.
         self._socket.expect_reply(deadline, _ignore_reply)
-        self._socket.expect_reply(deadline, partial(self._on_watch_reply, self._watch, on_answer))
+        self._socket.expect_reply(deadline, partial(self._note_whether_watched_and_answer, self._watch, on_answer))
 
     def forget_ledger_watch(self) -> None:
         """Forgets the watch, because the producer writes to its ledger in another way."""
         self._is_confirmed = self.is_awaited = False
 
-    def _on_permission_reply(self, reply: Any) -> None:
+    def _note_whether_allowed(self, reply: Any) -> None:
         self._is_allowed = self._is_allowed is not False and not isinstance(reply, ChasquiError)
 
-    def _on_watch_reply(self, watch: int, on_answer: Callable[[], None], reply: Any) -> None:
+    def _note_whether_watched_and_answer(self, watch: int, on_answer: Callable[[], None], reply: Any) -> None:
         if watch != self._watch:
             return
         self._is_confirmed = self.is_awaited and self._is_allowed is True and not isinstance(reply, ChasquiError)
@@ -98,8 +98,8 @@ class AddTransactions:
         """Passes on how many jobs were added, from the front; None if nothing was done, an error if none was added."""
         answer = TransactionAnswer(jobs, on_reply)
         for _ in range(jobs + 3):
-            self._socket.expect_reply(deadline, answer.on_queued_reply)
-        self._socket.expect_reply(deadline, answer.on_executed_reply)
+            self._socket.expect_reply(deadline, answer.note_first_error)
+        self._socket.expect_reply(deadline, answer.pass_on_added_count_or_error)
 
 
 class TransactionAnswer:
@@ -112,11 +112,11 @@ class TransactionAnswer:
         self._on_reply = on_reply
         self._trouble: ChasquiError | None = None
 
-    def on_queued_reply(self, reply: Any) -> None:
+    def note_first_error(self, reply: Any) -> None:
         if self._trouble is None and isinstance(reply, ChasquiError):
             self._trouble = reply
 
-    def on_executed_reply(self, reply: Any) -> None:
+    def pass_on_added_count_or_error(self, reply: Any) -> None:
         if isinstance(self._trouble or reply, ReplyError):  # refused before anything was executed
             self._on_reply(None)
         elif type(reply) is list:

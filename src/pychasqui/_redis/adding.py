@@ -84,7 +84,7 @@ class AddSession:
         head = (ledger_slot, batch_number, self._broker.ledger_ttl_ms, max_stream_len, needed_room, len(envelopes))
         self._write_add_call((*head, *make_add_arguments(envelopes, names)))
 
-    def add_batch_by_transaction(
+    def send_batch_by_transaction(
         self,
         ledger_slot: int,
         batch_number: int,
@@ -175,11 +175,11 @@ class AddBroker:
             asyncio.get_running_loop().call_soon(send_registration, socket, self._keys, self.connection.make_deadline())
         return session
 
-    async def connect(self, deadline: float) -> None:
+    async def wait_for_connection(self, deadline: float) -> None:
         """Waits for a connection, until the loop's time `deadline`; raises ConnectionLost past it."""
         await self.connection.get_or_open_socket(deadline)
 
-    def forget_scripts(self) -> None:
+    def mark_add_scripts_unloaded(self) -> None:
         """Notes that the server has lost the scripts (SCRIPT FLUSH, failover): the next add carries the text again."""
         if (socket := self.connection.get_live_socket_or_none()) is not None:
             scripts.ADD.mark_unloaded(socket)
@@ -241,7 +241,7 @@ def read_added_count_or_none(reply: Any, jobs: int) -> int | None:
     return reply if type(reply) is int and 0 <= reply <= jobs else None
 
 
-def read_add_statuses(reply: Any, jobs: int) -> bytes | None:
+def read_add_statuses_or_none(reply: Any, jobs: int) -> bytes | None:
     """Returns what became of each job, as add_with_options.lua says it; None if this is no answer to it."""
     is_answer = type(reply) is bytes and len(reply) == jobs and not reply.strip(ADD_STATUSES)
     return reply if is_answer else None

@@ -2,11 +2,11 @@
 
 This page has reading, acking, settling and reporting; the parts that it is made of have the rest:
 
-    calls.py     the connection: call(), run_script(), send(), subscribe_while_connected(), close()
-    leases.py    renew_worker_lease(), report_held_to_rebuild_group(), leave_group(), try_to_claim_name() ...
-    pending.py   list_pending(), take_over_if_lease_is_same(), claim_idle_without_lease(), release_some_entries() ...
+    calls.py     the connection: call(), run_script(), send(), try_to_subscribe(), close()
+    leases.py    renew_worker_lease(), report_held_to_rebuild_group(), leave_group_if_lease_is_same() ...
+    pending.py   list_pending_page(), take_over_if_lease_is_same(), release_some_entries() ...
     cancellations.py   cancel(), read_queue_flags(), read_cancellations_and_remove_outdated()
-    delayed.py   promote_batch_if_leader(), cancel_or_move_delayed(), publish_due() ...
+    delayed.py   try_to_lead_and_promote_batch(), cancel_or_move_delayed(), publish_due_hint() ...
     adding.py    a producer's adds, which Broker.make_add_broker() begins
 
 Surfaces of their own, over a Broker: dlq.py, inspector.py, repeatables.py, results.py, events.py.
@@ -91,7 +91,9 @@ class Broker(PendingCalls, DelayedCalls, CancelCalls):
         socket.flush()  # hot: the server begins while this side is still busy with the last batch
         return reading
 
-    async def read_within_bounds(self, group: str, consumer: str, count: int, bounds: ByteBounds) -> list[ClaimedEntry]:
+    async def read_now_within_bounds(
+        self, group: str, consumer: str, count: int, bounds: ByteBounds
+    ) -> list[ClaimedEntry]:
         """Reads new entries up to `bounds`, without waiting for any: for queues with large jobs."""
         return read_new_entries(
             await self.run_script(scripts.READ, (self._keys.stream,), (group, consumer, count, *bounds))
@@ -102,9 +104,9 @@ class Broker(PendingCalls, DelayedCalls, CancelCalls):
         lag = read_group_lag(await self.call("XINFO", "GROUPS", self._keys.stream), group.encode())
         return lag is None or lag > 0
 
-    async def subscribe_to_backlog_hints_while_connected(self, on_hint: Callable[[], None]) -> bool:
+    async def try_to_subscribe_to_backlog_hints(self, on_hint: Callable[[], None]) -> bool:
         """Has `on_hint` called when a worker has found more jobs than it can take. Messages can be lost."""
-        return await self.subscribe_while_connected(self._keys.backlog_channel, lambda _: on_hint())
+        return await self.try_to_subscribe(self._keys.backlog_channel, lambda _: on_hint())
 
     def publish_backlog_hint(self) -> None:
         """Publishes to idle workers that jobs are left. The message may be lost: they also look by themselves."""
@@ -134,7 +136,7 @@ class Broker(PendingCalls, DelayedCalls, CancelCalls):
         socket = self._connection.get_live_socket_or_none()
         if socket is None or socket.dialect is None or not socket.dialect.xackdel or socket.is_congested:
             return asyncio.ensure_future(self.ack(group, ids, events))
-        reply = self._send_ackdel(socket, group, ids, events)  # hot: no task, and a turn of the loop earlier
+        reply = self._send_ackdel_and_events(socket, group, ids, events)  # hot: no task, and a turn of the loop earlier
         return AckInFlight(reply, lambda: self._await_ackdel_or_ack_by_script(socket, group, ids, reply))
 
     async def ack(self, group: str, ids: list[bytes], events: EventsOnSend | None = None) -> None:
@@ -145,7 +147,9 @@ class Broker(PendingCalls, DelayedCalls, CancelCalls):
         socket = await self._wait_for_uncongested_socket()
         assert socket.dialect is not None
         if socket.dialect.xackdel:
-            await self._await_ackdel_or_ack_by_script(socket, group, ids, self._send_ackdel(socket, group, ids, events))
+            await self._await_ackdel_or_ack_by_script(
+                socket, group, ids, self._send_ackdel_and_events(socket, group, ids, events)
+            )
         else:
             await self.run_script(scripts.ACK, (self._keys.stream,), (group, *ids), events)
 
@@ -156,7 +160,7 @@ class Broker(PendingCalls, DelayedCalls, CancelCalls):
             await socket.wait_until_uncongested_or_ended()
         return socket
 
-    def _send_ackdel(
+    def _send_ackdel_and_events(
         self, socket: Socket, group: str, ids: list[bytes], events: EventsOnSend | None
     ) -> asyncio.Future[Any]:
         deadline = self._connection.make_deadline()
@@ -178,7 +182,7 @@ class Broker(PendingCalls, DelayedCalls, CancelCalls):
             # They may become pending again meanwhile: the script acks and deletes at once.
             await self.run_script(scripts.ACK, (self._keys.stream,), (group, *ids))
 
-    async def ack_unique(
+    async def ack_and_release_uniqueness_keys(
         self, group: str, entries: list[tuple[bytes, str]], events: EventsOnSend | None = None
     ) -> None:
         """Does what ack() does for jobs that may be the only ones of their id, each as entry id and job id.
@@ -190,7 +194,7 @@ class Broker(PendingCalls, DelayedCalls, CancelCalls):
         await self._wait_for_uncongested_socket()
         await self.run_script(scripts.ACK_UNIQUE, keys, (group, self._keys.prefix, *arguments), events)
 
-    async def ack_with_results(
+    async def ack_and_store_results(
         self,
         group: str,
         ttl_ms: int,
@@ -199,7 +203,7 @@ class Broker(PendingCalls, DelayedCalls, CancelCalls):
         unique: list[tuple[bytes, str]],
         events: EventsOnSend | None = None,
     ) -> int:
-        """Acks with results, each with its job's id; `unique` has the jobs that ack_unique() would get.
+        """Acks with results, each with its job's id; `unique` has those that may be the only ones of their id.
 
         Harmless to send again. Returns how many results could not be stored.
         """
@@ -223,7 +227,7 @@ class Broker(PendingCalls, DelayedCalls, CancelCalls):
         keys = (self._keys.stream, self._keys.delayed, self._keys.events, regroup, notes)
         words: list[Any] = [group, consumer, self._keys.prefix, INDEX_KEPT_MS, events_max_len]
         for job in jobs:
-            words += job.script_arguments(with_events=events_max_len > 0)
+            words += job.make_script_arguments(with_events=events_max_len > 0)
         return read_settled_jobs(await self.run_script(scripts.RESCHEDULE, keys, tuple(words)), len(jobs))
 
     async def bury(
@@ -241,7 +245,7 @@ class Broker(PendingCalls, DelayedCalls, CancelCalls):
         )
         words: list[Any] = [group, consumer, max_len, self._keys.prefix, events_max_len]
         for job in jobs:
-            words += job.script_arguments(with_events=events_max_len > 0)
+            words += job.make_script_arguments(with_events=events_max_len > 0)
         return read_settled_jobs(await self.run_script(scripts.BURY, keys, tuple(words)), len(jobs))
 
     # Reporting ------------------------------------------------------------------------------------------------------
@@ -254,17 +258,17 @@ class Broker(PendingCalls, DelayedCalls, CancelCalls):
         else:
             send_or_drop_events(socket, self._keys, batch, self._connection.make_deadline())
 
-    def set_progress(self, job_id: str, percent: int, kept_ms: int, on_reply: OnReply) -> None:
+    def send_progress(self, job_id: str, percent: int, kept_ms: int, on_reply: OnReply) -> None:
         """Stores how far a job is. No caller waits for it."""
         self.send(("SET", self._keys.progress(job_id), percent, "PX", kept_ms), on_reply)
 
-    def add_log_line(self, job_id: str, line: str, max_lines: int, kept_ms: int, on_each_reply: OnReply) -> None:
+    def send_log_line(self, job_id: str, line: str, max_lines: int, kept_ms: int, on_each_reply: OnReply) -> None:
         """Adds a line to a job's log. No caller waits for it."""
         key = self._keys.log(job_id)
         self.send(("XADD", key, "MAXLEN", "~", max_lines, "*", LINE, line), on_each_reply)
         self.send(("PEXPIRE", key, kept_ms), on_each_reply)
 
-    async def register_queue(self) -> None:
+    async def register_queue_or_log_refusal(self) -> None:
         """Notes in the registry of queues that this one is in use. A refusal is logged. Harmless to send again."""
         try:
             log_if_registration_refused(
@@ -275,12 +279,12 @@ class Broker(PendingCalls, DelayedCalls, CancelCalls):
 
     # Pausing and the server -----------------------------------------------------------------------------------------
 
-    async def subscribe_to_pause_and_cancel_hints_while_connected(self, on_hint: Callable[[], None]) -> bool:
+    async def try_to_subscribe_to_pause_and_cancel_hints(self, on_hint: Callable[[], None]) -> bool:
         """Has `on_hint` called when a message says that the queue is paused or resumed, or a job cancelled.
 
         Messages can be lost.
         """
-        return await self.subscribe_while_connected(self._keys.pause_channel, lambda _: on_hint())
+        return await self.try_to_subscribe(self._keys.pause_channel, lambda _: on_hint())
 
     async def read_server_risks(self) -> Risks:
         """Returns what this server's settings put at risk, as far as this user may ask."""
@@ -295,7 +299,7 @@ class Broker(PendingCalls, DelayedCalls, CancelCalls):
         """Asks how many clients are connected to the server. No caller waits; `on_count` gets None if nobody says."""
         self.send(("INFO", "clients"), lambda reply: on_count(find_client_count(reply)))
 
-    def capabilities(self) -> dict[str, bool]:
+    def list_capabilities(self) -> dict[str, bool]:
         """Returns which of the newer commands the connected server has, by name; empty while there is no connection."""
         socket = self._connection.get_live_socket_or_none()
         dialect = None if socket is None else socket.dialect

@@ -138,7 +138,7 @@ class RedisCalls:
         else:
             socket.send(pack(*words), self._connection.make_deadline(), on_reply)
 
-    async def subscribe_while_connected(self, channel: str, on_message: Callable[[bytes], None]) -> bool:
+    async def try_to_subscribe(self, channel: str, on_message: Callable[[bytes], None]) -> bool:
         """Has `on_message` called with each message of a channel.
 
         False if this connection cannot listen, or if the server has refused the channel. The subscription ends with the
@@ -172,18 +172,16 @@ class RedisCalls:
         else:
             self.send(("PUBLISH", channel, message), ignore_reply)
 
-    async def subscribe_to_due_channel_while_connected(
-        self, channel: str, on_due_in_s: Callable[[float], None]
-    ) -> bool:
+    async def try_to_subscribe_to_due_channel(self, channel: str, on_due_in_s: Callable[[float], None]) -> bool:
         """Subscribes to messages that say in how many ms something is due; `on_due_in_s` gets seconds."""
-        return await self.subscribe_while_connected(channel, partial(_parse_due_hint_and_call, on_due_in_s))
+        return await self.try_to_subscribe(channel, partial(_parse_due_hint_and_call_if_valid, on_due_in_s))
 
 
 def ignore_reply(reply: object) -> None:
     """Ignores the reply: no caller waits for it."""
 
 
-def _parse_due_hint_and_call(on_due_in_s: Callable[[float], None], message: bytes) -> None:
+def _parse_due_hint_and_call_if_valid(on_due_in_s: Callable[[float], None], message: bytes) -> None:
     """Ignores a message that is no number: any client may publish anything."""
     if len(message) < MAX_HINT_BYTES:
         with suppress(ValueError):

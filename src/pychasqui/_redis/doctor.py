@@ -53,8 +53,8 @@ class QueueHealth:
     dead_dropped: int
     is_paused: bool
     consumers: list[ConsumerState]  # of the usual group
-    leased: set[str]  # names of workers with a lease that is not over
-    left: set[str]  # names of workers whose lease is over
+    with_living_lease: set[str]  # names of workers with a lease that is not over
+    with_ended_lease: set[str]  # names of workers whose lease is over
     delayed_late_ms: int = 0  # for how long the first delayed job has been due
     repeatable_late_ms: int = 0  # for how long the first repeatable has been due
 
@@ -74,7 +74,7 @@ class DoctorBroker:
             return None
         return {name: value for reply in replies for name, value in parse_info_fields(reply).items()}
 
-    def server_name_and_version(self) -> str:
+    def get_server_name_and_version(self) -> str:
         return self._broker.server_name_and_version
 
     def describe_known_vulnerability(self) -> str:
@@ -90,8 +90,8 @@ class DoctorBroker:
         """Whether messages go by shard channels there."""
         return self._broker.has_shard_channels
 
-    def capabilities(self) -> dict[str, bool]:
-        return self._broker.capabilities()
+    def list_capabilities(self) -> dict[str, bool]:
+        return self._broker.list_capabilities()
 
     @property
     def server_address(self) -> str:
@@ -126,7 +126,7 @@ class DoctorBroker:
         types = {key: read_cut_text(kind) or "" for key, kind in zip(wanted, found, strict=True)}
         wrong = {key: (kind, wanted[key]) for key, kind in types.items() if kind not in ("none", wanted[key])}
         has_stream, has_leases = types[keys.stream] == "stream", types[keys.workers] == "zset"
-        leases = await broker.read_leases(GROUP) if has_leases else {}
+        leases = await broker.read_lease_ends(GROUP) if has_leases else {}
         now_ms = await broker.read_server_time_ms()
         groups = (
             read_last_delivered_id_by_group(await broker.call("XINFO", "GROUPS", keys.stream)) if has_stream else {}
@@ -142,8 +142,8 @@ class DoctorBroker:
             dead_dropped=read_int(dropped) or 0,
             is_paused=await broker.is_paused(),
             consumers=consumers,
-            leased={read_cut_text(name) or "" for name, end in leases.items() if end >= now_ms},
-            left={read_cut_text(name) or "" for name, end in leases.items() if end < now_ms},
+            with_living_lease={read_cut_text(name) or "" for name, end in leases.items() if end >= now_ms},
+            with_ended_lease={read_cut_text(name) or "" for name, end in leases.items() if end < now_ms},
             delayed_late_ms=await _read_lateness_ms(broker, keys.delayed, now_ms) if keys.delayed not in wrong else 0,
             repeatable_late_ms=await _read_lateness_ms(broker, keys.repeat, now_ms) if keys.repeat not in wrong else 0,
         )

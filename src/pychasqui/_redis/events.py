@@ -37,7 +37,7 @@ class EventsBroker:
         newest = read_range(await self._calls.call("XREVRANGE", self._keys.events, "+", "-", "COUNT", count))
         return newest[::-1]
 
-    async def read_events(self, after: str, count: int, block_ms: int) -> list[Entry]:
+    async def read_or_wait_for_events(self, after: str, count: int, block_ms: int) -> list[Entry]:
         """Returns the events after that one; waits up to `block_ms` for the first."""
         words = ("XREAD", "COUNT", count, "BLOCK", block_ms, "STREAMS", self._keys.events, after)
         return read_range(read_entries_of_one_stream(await self._calls.call(*words)))  # which checks the ids as well

@@ -35,7 +35,7 @@ class Rescheduled(msgspec.Struct, gc=False):
     def __post_init__(self) -> None:
         self.size = len(self.member) + OUTCOME_EXTRA_BYTES
 
-    def script_arguments(self, *, with_events: bool) -> tuple[bytes | str | int, ...]:
+    def make_script_arguments(self, *, with_events: bool) -> tuple[bytes | str | int, ...]:
         """Returns the job as reschedule.lua takes it."""
         events: tuple[str | int, ...] = ()
         if with_events:
@@ -75,7 +75,7 @@ class Buried(msgspec.Struct, gc=False):
     def __post_init__(self) -> None:
         self.size = sum(map(len, self.letter)) + OUTCOME_EXTRA_BYTES
 
-    def script_arguments(self, *, with_events: bool) -> tuple[bytes | str | int, ...]:
+    def make_script_arguments(self, *, with_events: bool) -> tuple[bytes | str | int, ...]:
         """Returns the job as bury.lua takes it."""
         events = encode_events_for_scripts(*self._make_events()) if with_events else ()
         unique_id = self.job_id if self.may_be_unique and self.job_id is not None else ""

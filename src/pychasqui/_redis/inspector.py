@@ -193,7 +193,7 @@ class InspectorBroker:
     async def read_records_of_living_workers(self) -> list[tuple[str, bytes]]:
         """Returns the names of those workers whose lease is not over, and what each says of itself."""
         groups = [name.decode("utf-8", "replace") for name in await self._read_last_delivered_id_by_group()]
-        leases = await asyncio.gather(*map(self._broker.read_leases, {self._group, *groups[:MAX_GROUPS]}))
+        leases = await asyncio.gather(*map(self._broker.read_lease_ends, {self._group, *groups[:MAX_GROUPS]}))
         now_ms = await self._broker.read_server_time_ms()
         names = {name for of_group in leases for name, lease in of_group.items() if lease >= now_ms}
         alive = [read_cut_text(name) or "" for name in sorted(names)][:MAX_WORKERS]
@@ -205,7 +205,7 @@ class InspectorBroker:
     async def count_living_consumers_of_group(self) -> int:
         """Returns how many consumers live: they have a lease or, if they are official ones, have read lately."""
         leases, now_ms, consumers = await asyncio.gather(
-            self._broker.read_leases(self._group),
+            self._broker.read_lease_ends(self._group),
             self._broker.read_server_time_ms(),
             self._call_or_none_without_group("XINFO", "CONSUMERS", self._keys.stream, self._group),
         )
@@ -222,16 +222,16 @@ class InspectorBroker:
 
     async def pause(self) -> None:
         await self._broker.run_script(scripts.PAUSE, (self._keys.paused,), ())
-        await self._publish_pause_state("pause")
+        await self._publish_pause_hint_if_allowed("pause")
 
     async def resume(self) -> None:
         await self._call("DEL", self._keys.paused)
-        await self._publish_pause_state("resume")
+        await self._publish_pause_hint_if_allowed("resume")
 
     async def is_paused(self) -> bool:
         return bool(await self._call("EXISTS", self._keys.paused))
 
-    async def _publish_pause_state(self, word: str) -> None:
+    async def _publish_pause_hint_if_allowed(self, word: str) -> None:
         with suppress(ReplyError):  # a user that may not publish: workers also look at the key by themselves
             await self._broker.publish_and_wait(self._keys.pause_channel, word)
 

@@ -113,12 +113,12 @@ class LeaseCalls(RedisCalls):
         )
         return {name: left for (name, left), report in zip(left_ms.items(), reports, strict=True) if report is None}
 
-    async def read_lease(self, group: str, consumer: str) -> float:
+    async def read_lease_end_or_zero(self, group: str, consumer: str) -> float:
         """Returns the server's time in ms at which this worker's lease ends, 0 if it has none."""
         return read_score(await self.call("ZSCORE", self._keys.workers_of(group), consumer)) or 0.0
 
-    async def leave_group(self, group: str, consumer: str, lease: float) -> bool:
-        """Ends this lease, as read_lease() has returned it, and does nothing if another one is stored.
+    async def leave_group_if_lease_is_same(self, group: str, consumer: str, lease: float) -> bool:
+        """Ends this lease, as read_lease_end_or_zero() has returned it, and does nothing if another one is stored.
 
         Returns whether the consumer's name is gone; if not, the other workers take over what it holds. The caller
         reads the lease while it still has the name, and not again before it sends the call once more.
@@ -132,7 +132,7 @@ class LeaseCalls(RedisCalls):
         words = (group, consumer, WORKERS_KEPT_MS, repr(lease))
         return bool(read_count(await self.run_script(scripts.LEAVE_GROUP, keys, words)))
 
-    async def read_leases(self, group: str) -> dict[bytes, float]:
+    async def read_lease_ends(self, group: str) -> dict[bytes, float]:
         """Returns each worker's lease: the server's time in ms at which it ends, 0 if the worker has left."""
         return dict(
             read_members_with_scores(await self.call("ZRANGE", self._keys.workers_of(group), 0, -1, "WITHSCORES"))

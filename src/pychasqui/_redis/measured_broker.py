@@ -40,13 +40,13 @@ class MeasuredBroker(Broker):
         with self._recording_call_time("ack"):
             await super().ack(*arguments, **options)
 
-    async def ack_unique(self, *arguments: Any, **options: Any) -> None:
+    async def ack_and_release_uniqueness_keys(self, *arguments: Any, **options: Any) -> None:
         with self._recording_call_time("finish"):  # the label of the metric stays what it was
-            await super().ack_unique(*arguments, **options)
+            await super().ack_and_release_uniqueness_keys(*arguments, **options)
 
-    async def ack_with_results(self, *arguments: Any, **options: Any) -> int:
+    async def ack_and_store_results(self, *arguments: Any, **options: Any) -> int:
         with self._recording_call_time("store"):
-            return await super().ack_with_results(*arguments, **options)
+            return await super().ack_and_store_results(*arguments, **options)
 
     async def reschedule(self, *arguments: Any, **options: Any) -> SettledJobs:
         with self._recording_call_time("reschedule"):
@@ -56,9 +56,9 @@ class MeasuredBroker(Broker):
         with self._recording_call_time("bury"):
             return await super().bury(*arguments, **options)
 
-    async def promote_batch_if_leader(self, *arguments: Any, **options: Any) -> Promotion:
+    async def try_to_lead_and_promote_batch(self, *arguments: Any, **options: Any) -> Promotion:
         with self._recording_call_time("promote"):
-            return await super().promote_batch_if_leader(*arguments, **options)
+            return await super().try_to_lead_and_promote_batch(*arguments, **options)
 
     @contextmanager
     def _recording_call_time(self, command: str) -> Iterator[None]:

@@ -79,7 +79,7 @@ class QueuesBroker:
             if error.code != "NOPERM" or not known:
                 raise
             found = FoundNames([], is_complete=False)
-        others = await self._filter_existing_names(known - set(found.names))
+        others = await self._ask_which_queues_exist(known - set(found.names))
         return FoundNames(sorted({*found.names, *others}), found.is_complete)
 
     async def _try_to_read_registered_names(self) -> set[str]:
@@ -96,7 +96,7 @@ class QueuesBroker:
                 break
         return names
 
-    async def _filter_existing_names(self, names: set[str]) -> set[str]:
+    async def _ask_which_queues_exist(self, names: set[str]) -> set[str]:
         """Returns the queues that have a key that this user may read. The registry also has queues that are gone."""
 
         async def exists(name: str) -> bool:

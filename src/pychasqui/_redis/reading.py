@@ -16,7 +16,7 @@ class ReadRequest(NamedTuple):
     block_ms: int | None  # how long the server waits for the first entry; None: it does not wait
     max_reply_bytes: float  # a larger reply ends the connection with ReplyTooLarge before all of it is here
     on_small_batch: Callable[[list[Entry]], None]  # gets entries as they arrive
-    small: int  # a batch of fewer entries is small; a larger one goes only to the caller that awaits it
+    small_below: int  # a batch of fewer entries is small; a larger one goes only to the caller that awaits it
 
 
 class ReadInFlight:
@@ -42,7 +42,7 @@ class ReadInFlight:
         self.reply_bytes = self._socket.arriving_bytes
         try:
             entries = read_entries_of_one_stream(reply)
-            self.was_small = len(entries) < self._request.small
+            self.was_small = len(entries) < self._request.small_below
             if entries and self.was_small:
                 # hot: a turn of the loop before the task that awaits them is awake
                 self._request.on_small_batch(entries)

@@ -152,7 +152,7 @@ class Promotion(NamedTuple):
 
     leads: bool
     promoted: int
-    set_aside: int
+    buried_count: int
     next_due_ms: int  # from now; -1 if nothing is delayed; if another process leads, when to try again
     other: OtherLeader | None = None  # the process that leads, if it is another
     refusal: str = ""  # why others that are due stay delayed
@@ -175,8 +175,8 @@ class OtherLeader(NamedTuple):
 
 @raises_reply_error
 def read_promotion(reply: Any) -> Promotion:
-    leads, promoted, set_aside, next_due_ms, *rest = reply
-    counts = (require_int(promoted), require_int(set_aside), require_int(next_due_ms))
+    leads, promoted, buried, next_due_ms, *rest = reply
+    counts = (require_int(promoted), require_int(buried), require_int(next_due_ms))
     if not require_int(leads):
         return Promotion(False, *counts, OtherLeader.read(rest))
     (refusal,) = rest

@@ -110,7 +110,7 @@ class LeaseHolder:
                     try:
                         # Read each time: a renewal of the dead process may have come, and no other has its name.
                         broker, me = self._get_broker(lease), (lease.group, lease.consumer_id)
-                        await broker.leave_group(*me, await broker.read_lease(*me))
+                        await broker.leave_group_if_lease_is_same(*me, await broker.read_lease_end_or_zero(*me))
                     except RedisTrouble:
                         await asyncio.sleep(pause.lengthen_pause_s())
                     else:

@@ -57,13 +57,13 @@ class JobReporter:
 
     def _send_progress(self, job_id: str, job_name: str, percent: int, extras: tuple[str | int, ...]) -> None:
         if self._take_turn_room(REPORT_COST_BYTES):
-            self._broker.set_progress(job_id, percent, self._kept_ms, self._log_if_lost)
+            self._broker.send_progress(job_id, percent, self._kept_ms, self._log_if_lost)
             if self._emit is not None:
                 self._emit([make_progress_event(job_id, job_name, percent, extras)])
 
     def _send_line(self, job_id: str, line: str) -> None:
         if self._take_turn_room(REPORT_COST_BYTES + len(line)):
-            self._broker.add_log_line(job_id, line, MAX_LINES, self._kept_ms, self._log_if_lost)
+            self._broker.send_log_line(job_id, line, MAX_LINES, self._kept_ms, self._log_if_lost)
 
     def _take_turn_room(self, size: int) -> bool:
         """Takes room for a report in this turn of the loop. Returns False if there is none, and logs the loss."""

@@ -150,7 +150,7 @@ class LeaseRenewal:
             self._has_left = True
             me = (self._group, self._consumer)
             # A renewal may follow before this call reaches Redis: it ends no other lease than the one that is read.
-            await self._broker.leave_group(*me, await self._broker.read_lease(*me))
+            await self._broker.leave_group_if_lease_is_same(*me, await self._broker.read_lease_end_or_zero(*me))
 
     def _apply_renewal_and_choose_pause_s(self, sent_at: float, lost_ids: set[bytes], *, was_over: bool) -> float:
         """Applies a renewal that was answered; one whose answer came too late extends no lease, and the next follows at

@@ -73,19 +73,19 @@ class PromoterService(LeaderService):
         # The leader looks at least every rest_s, and at each published time, and learns then what is due next.
         if delay_ms / 1000 < 2 * self._rest_s and (due < self._hinted_due or self._hinted_due <= now):
             self._hinted_due = due
-            self._broker.publish_due(delay_ms)
+            self._broker.publish_due_hint(delay_ms)
 
     async def _release_leader_lease(self) -> None:
-        await self._broker.release_promoter_lease(self._holder)
+        await self._broker.release_promoter_lease_if_held(self._holder)
 
     async def _subscribe(self) -> bool:
-        return await self._broker.subscribe_to_due_hints_while_connected(self.handle_due_hint)
+        return await self._broker.try_to_subscribe_to_due_hints(self.handle_due_hint)
 
     async def _do_due_if_leader_and_choose_pause_s(self, *, gets_no_messages: bool) -> float:
         now = clock.monotonic()
         was_expected = now >= self._next_due
         self._next_due = float("inf")
-        done = await self._broker.promote_batch_if_leader(
+        done = await self._broker.try_to_lead_and_promote_batch(
             self._holder, self._lease_ms, self._batch, events_max_len=self._events_max_len
         )
         self._update_leader(done.other)
@@ -106,10 +106,10 @@ class PromoterService(LeaderService):
         self, promotion: Promotion, now: float, *, was_expected: bool, gets_no_messages: bool
     ) -> float:
         """Returns in how many seconds to look again."""
-        if promotion.set_aside:
-            self.set_aside += promotion.set_aside
-            log.error("%d delayed members were no jobs and are in the dead letters now", promotion.set_aside)
-        moved = promotion.promoted + promotion.set_aside
+        if promotion.buried_count:
+            self.set_aside += promotion.buried_count
+            log.error("%d delayed members were no jobs and are in the dead letters now", promotion.buried_count)
+        moved = promotion.promoted + promotion.buried_count
         if (moved and not was_expected) or (promotion.next_due_ms >= 0 and gets_no_messages):
             self._alert_until = now + ALERT_FOR_S
         if moved and promotion.next_due_ms == 0:  # the batch was full, by its jobs or by its bytes
@@ -123,5 +123,5 @@ class PromoterService(LeaderService):
 
     async def _record_tick(self, record: Callable[[Record], None], promotion: Promotion) -> None:
         """Records the metric. Only this asks Redis how many jobs are delayed."""
-        depth, lag_ms = await self._broker.count_delayed_and_overdue_ms()
+        depth, lag_ms = await self._broker.count_delayed_and_read_overdue_ms()
         record(PromoterTick(promotion.promoted, depth, lag_ms))
