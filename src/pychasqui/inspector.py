@@ -14,7 +14,7 @@ from ._redis.job_finder import find_entry_in_pages
 from ._redis.replies import Entry
 from ._wire.dead_letter import read_dead_letter
 from ._wire.entry import read_envelope_and_name
-from ._wire.envelope import PUT_BACKS, decode_envelope, read_snoozes
+from ._wire.envelope import PUT_BACKS, decode_envelope, read_put_back_count
 from ._wire.lenient import read_entry_id, read_time_ms_or_zero
 from ._wire.member import split_member
 from ._wire.msgpack import decode_data
@@ -265,7 +265,7 @@ def make_delayed_view(member: bytes, due: float) -> JobView:
 
 def _describe_put_backs(extras: bytes) -> str | None:
     """What a worker has logged about a job whose name it does not know; None if none has."""
-    if not (put_backs := read_snoozes(extras, PUT_BACKS)):
+    if not (put_backs := read_put_back_count(extras, PUT_BACKS)):
         return None
     times = "once" if put_backs == 1 else f"{put_backs} times"
     return f"put back {times}: the workers that got it have no task of this name"

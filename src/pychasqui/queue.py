@@ -19,7 +19,7 @@ from ._producer.config import QueueConfig
 from ._producer.encoder import Encoder
 from ._producer.official_names import OfficialNames
 from ._producer.pause_and_purge import PauseAndPurge
-from ._producer.session import QueueSession, close_if_loop_is_open
+from ._producer.session import QueueSession, schedule_close_if_loop_is_open
 from ._redis.connector import Connector
 from ._redis.keys import Keys
 from .errors import Closed, InvalidArgument, RedisTrouble, WrongLoop
@@ -180,7 +180,7 @@ class Queue(OfficialNames, CancelAndReschedule, PauseAndPurge):
         checks.check_int("wait_replicas", wait_replicas, 0)
         checks.check_is_iterable("jobs", jobs, "of mappings with add()'s arguments")
         given = list(jobs)  # the caller's list may change while several batches are sent
-        return await sender.send_bulk(self._encoder.encode_all(given), given, wait_replicas)
+        return await sender.add_bulk(self._encoder.encode_all(given), given, wait_replicas)
 
     async def fire_now(self, key: str) -> Job:
         """Adds a job of a repeatable at once, beside its schedule and not counted as one of its fires."""
@@ -307,7 +307,8 @@ class Queue(OfficialNames, CancelAndReschedule, PauseAndPurge):
         if session is not None and not session.loop.is_closed():
             raise WrongLoop(f"queue {self.name!r} belongs to another event loop; make one per loop, or a SyncQueue")
         self._results = None
-        self._session = QueueSession(self._config, self._connector, self._encoder, record=self._record, queue=self)
+        own = (self._config, self._connector, self._encoder)
+        self._session = QueueSession(*own, record_metric=self._record, queue=self)
         return self._session
 
     async def close(self) -> None:
@@ -342,7 +343,7 @@ class Queue(OfficialNames, CancelAndReschedule, PauseAndPurge):
         """It was collected as garbage: the tasks that wait for results end, and their connection."""
         results = getattr(self, "_results", None)  # none if the constructor has raised
         if results is not None and self._session is not None and not self._is_closed:
-            close_if_loop_is_open(self._session.loop, results.close)
+            schedule_close_if_loop_is_open(self._session.loop, results.close)
 
     def __repr__(self) -> str:
         return f"Queue({self.name!r}, redis_url='{self._connector}')"

@@ -198,13 +198,15 @@ class Machine(RuleBasedStateMachine):
     def add(self, count: int, slot: int, fault: str, age: int) -> None:
         self._add(count, slot, fault)
         number, taken = self.model.ledger[slot]
-        assert self._send_batch_or_schedule_resend(slot, max(1, number - age), ["stuck on an old connection"]) == taken
+        assert (
+            self._send_schedule_resend_or_give_up(slot, max(1, number - age), ["stuck on an old connection"]) == taken
+        )
 
     def _add(self, count: int, slot: int, fault: str) -> None:
         self.number += 1
         jobs = [f"job-{len(self.model.added) + number}" for number in range(count)]
         before = set(self._stream())
-        self._send_batch_or_schedule_resend(slot, self.number, jobs, again=fault == "sent twice")
+        self._send_schedule_resend_or_give_up(slot, self.number, jobs, again=fault == "sent twice")
         fresh = sorted(set(self._stream()) - before, key=order)
         assert len(fresh) == count
         for entry_id, job in zip(fresh, jobs, strict=True):
@@ -212,12 +214,12 @@ class Machine(RuleBasedStateMachine):
         self.model.added += jobs
         self.model.ledger[slot] = (self.number, count)
 
-    def _send_batch_or_schedule_resend(self, slot: int, number: int, jobs: list[str], *, again: bool = False) -> int:
+    def _send_schedule_resend_or_give_up(self, slot: int, number: int, jobs: list[str], *, again: bool = False) -> int:
         envelopes = [encode_envelope(job, encode_data(job), 0, 0, None) for job in jobs]
         arguments = (slot, number, LONG_MS, 0, 1, len(jobs), 1, "mail", "", *envelopes)
         taken: int = self.wait(self.broker.run_script(scripts.ADD, (KEYS.stream, LEDGER), arguments))
         if again:
-            assert self._send_batch_or_schedule_resend(slot, number, jobs) == taken
+            assert self._send_schedule_resend_or_give_up(slot, number, jobs) == taken
         return taken
 
     # Reading and running --------------------------------------------------------------------------------------------

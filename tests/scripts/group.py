@@ -26,7 +26,7 @@ from pychasqui._redis.replies import (
     read_renewal_result,
     read_settled_jobs,
 )
-from pychasqui._wire.entry import entry_sort_key
+from pychasqui._wire.entry import make_entry_sort_key
 
 KEYS = Keys("q")
 GROUP = "default"
@@ -448,9 +448,11 @@ class Group:
         assert isinstance(stored, list)
         return stored
 
-    def move_repeatable(self, action: str, key: str, score: int = 0) -> int:
+    def remove_pause_or_resume_repeatable(self, action: str, key: str, score: int = 0) -> int:
         keys = [KEYS.repeat, KEYS.repeat_paused, KEYS.repeat_spec(key)]
-        moved = self.run(scripts.MOVE_REPEATABLE, keys, action, key, score, KEYS.repeat_channel, self.now_ms)
+        moved = self.run(
+            scripts.REMOVE_PAUSE_OR_RESUME_REPEATABLE, keys, action, key, score, KEYS.repeat_channel, self.now_ms
+        )
         assert isinstance(moved, int)
         return moved
 
@@ -491,7 +493,7 @@ class Group:
 
     def rebuild_group(self, consumer: str, held: dict[bytes, int] | None = None, *, lease_ms: int = LEASE_MS) -> int:
         """Reports, and claims what is held as soon as the group exists, as a worker does."""
-        last = max(held or {}, key=entry_sort_key, default=b"")
+        last = max(held or {}, key=make_entry_sort_key, default=b"")
         state = self.report(consumer, last, lease_ms=lease_ms)
         if state == MUST_CLAIM:
             self.claim_held(consumer, held or {}, lease_ms=lease_ms)

@@ -536,9 +536,9 @@ def upsert_repeatable(group: Group) -> Call:
     return lambda: group.upsert_repeatable("another 1", HOUR_MS, b"s" * MAX_PAYLOAD_BYTES, b"retry")
 
 
-def move_repeatable(group: Group) -> Call:
+def remove_pause_or_resume_repeatable(group: Group) -> Call:
     group.client.hset(KEYS.repeat_spec("another 2"), mapping={"spec": b"s" * MAX_PAYLOAD_BYTES, "fired": "3"})
-    return lambda: group.move_repeatable("remove", "another 2")
+    return lambda: group.remove_pause_or_resume_repeatable("remove", "another 2")
 
 
 # The registry of queues ---------------------------------------------------------------------------------------------
@@ -590,7 +590,7 @@ WORST_CASES: dict[str, tuple[Case, ...]] = {
     "leave_group": (leave_group,),
     "list_pending": (list_pending,),
     "move_delayed": (move_delayed, move_delayed_with_long_ids, move_large_delayed),
-    "move_repeatable": (move_repeatable,),
+    "remove_pause_or_resume_repeatable": (remove_pause_or_resume_repeatable,),
     "promote": (promote, promote_with_events, promote_beside_large_others),
     "purge_delayed": (purge_delayed, purge_delayed_with_long_ids, purge_large_delayed),
     "purge_waiting": (purge_waiting, purge_waiting_with_long_ids, purge_large_waiting),

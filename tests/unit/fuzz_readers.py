@@ -22,11 +22,11 @@ from pychasqui._wire.envelope import (
     decode_delivery,
     make_extras_of_first_run,
     read_expiry_ms,
-    read_snoozes,
+    read_put_back_count,
     read_timeout_s_or_zero,
 )
 from pychasqui._wire.event import read_event, read_failure_text, read_job_end
-from pychasqui._wire.job_log import read_line
+from pychasqui._wire.job_log import read_log_line_or_none
 from pychasqui._wire.lenient import MAX_TEXT_BYTES
 from pychasqui._wire.repeatable import decode_spec, read_override_if_for_this_spec
 from pychasqui._wire.retry_override import decode_retry
@@ -76,7 +76,7 @@ def _event(entry: Entry) -> None:
 
 
 def _line(entry: Entry) -> None:
-    line = read_line(entry)
+    line = read_log_line_or_none(entry)
     assert line is None or len(line) <= MAX_TEXT_BYTES
 
 
@@ -94,7 +94,7 @@ def _extras(raw: bytes) -> None:
     expiry_ms = read_expiry_ms(raw)
     assert expiry_ms is None or expiry_ms >= 0
     assert read_timeout_s_or_zero(raw) >= 0
-    assert read_snoozes(raw) >= 0
+    assert read_put_back_count(raw) >= 0
     make_extras_of_first_run(raw)
 
 

@@ -31,7 +31,7 @@ from pychasqui._wire.envelope import (
     insert_extras_before_own,
     make_extras_of_first_run,
     read_expiry_ms,
-    read_extra,
+    read_extra_or_none,
     read_timeout_s_or_zero,
 )
 from pychasqui._wire.member import make_delayed_member, split_member
@@ -497,13 +497,17 @@ def test_an_envelope_with_extras_is_read_the_quick_way(attempts: int | None, mon
     monkeypatch.setattr(codec, "_decode_unusual", None)  # ten times as slow, and right for any error text of msgspec
     envelope = decode_envelope(raw)
     assert (envelope.id, envelope.payload, envelope.attempt, envelope.extras) == ("j", b"\x01", 1, extras)
-    assert (read_extra(extras, "t"), read_extra(extras, "s"), read_extra(extras, "u")) == ("trace", 5, None)
+    assert (read_extra_or_none(extras, "t"), read_extra_or_none(extras, "s"), read_extra_or_none(extras, "u")) == (
+        "trace",
+        5,
+        None,
+    )
 
 
 def test_an_envelope_with_extras_is_read_for_any_error_text_of_msgspec(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(msgpack_scan, "_FOLLOWED", "more data at (byte ")
     envelope = decode_envelope(encode_envelope("j", b"\x01", 5, 1, None, encode_extras(t="trace")))
-    assert read_extra(envelope.extras, "t") == "trace"
+    assert read_extra_or_none(envelope.extras, "t") == "trace"
 
 
 class TestJobsOwnExtras:
@@ -544,16 +548,16 @@ class TestExtras:
         assert encode_envelope("job", b"data", 5, 1, retry, extras) == plain + msgpack.packb({"s": 1_700_000_000_000})
         envelope = decode_envelope(plain + extras)
         assert msgspec.structs.replace(envelope, extras=b"") == decode_envelope(plain)
-        assert read_extra(envelope.extras, "s") == 1_700_000_000_000
+        assert read_extra_or_none(envelope.extras, "s") == 1_700_000_000_000
 
     def test_extras_survive_another_run(self) -> None:
         first = decode_envelope(encode_envelope("job", b"data", 5, 0, None, encode_extras(s=7, other=[1])))
         again = encode_envelope(first.id, first.payload, first.created_at_ms, 1, first.retry, first.extras)
-        assert read_extra(decode_envelope(again).extras, "other") == [1]
+        assert read_extra_or_none(decode_envelope(again).extras, "other") == [1]
 
     def test_an_envelope_without_extras_has_none(self) -> None:
         envelope = decode_envelope(encode_envelope("job", b"data", 5, 0, None))
-        assert (envelope.extras, read_extra(envelope.extras, "s")) == (b"", None)
+        assert (envelope.extras, read_extra_or_none(envelope.extras, "s")) == (b"", None)
 
     @pytest.mark.parametrize("rest", (b"\x05", b"\x91\x01", b"\xc0", b"\xa1s", b"\xc1", b"rubbish"))
     def test_trailing_bytes_that_are_no_map_are_ignored(self, rest: bytes) -> None:
@@ -563,11 +567,11 @@ class TestExtras:
     @pytest.mark.parametrize("rest", (b"\x81", b"\x81\xa1", b"\xdf\xff\xff\xff\xff", b"\x80\x80", b"\x81\xa1x\xc1"))
     def test_a_map_that_is_broken_or_another_holds_nothing(self, rest: bytes) -> None:
         envelope = decode_envelope(encode_envelope("job", b"data", 5, 0, None) + rest)
-        assert (envelope.id, read_extra(envelope.extras, "s")) == ("job", None)
+        assert (envelope.id, read_extra_or_none(envelope.extras, "s")) == ("job", None)
 
     def test_a_name_that_is_not_among_them_is_none(self) -> None:
-        assert read_extra(encode_extras(a=1), "s") is None
-        assert read_extra(encode_extras(), "s") is None
+        assert read_extra_or_none(encode_extras(a=1), "s") is None
+        assert read_extra_or_none(encode_extras(), "s") is None
 
     def test_a_job_says_for_when_it_was_fired(self) -> None:
         assert Job("job", "do", None, _extras=encode_extras(s=7)).scheduled_at_ms == 7

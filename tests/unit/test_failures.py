@@ -12,7 +12,7 @@ from pychasqui._core.delivery import Delivery
 from pychasqui._core.retry_options import BackoffSpec, RetryOverride, RetryPolicy
 from pychasqui._core.run_timeouts import RunTimeouts
 from pychasqui._redis.failed_jobs import Buried, Rescheduled
-from pychasqui._wire.envelope import PUT_BACKS, decode_envelope, encode_extras, read_extra, read_snoozes
+from pychasqui._wire.envelope import PUT_BACKS, decode_envelope, encode_extras, read_extra_or_none, read_put_back_count
 from pychasqui._wire.member import split_member
 from pychasqui._wire.msgpack import encode_data
 from pychasqui._worker.failure_log import LINES_A_SECOND, MAX_KINDS, FailureLog
@@ -97,7 +97,7 @@ class TestSnooze:
             envelope = decode_envelope(split_member(bench.outcomes.retries[-1][2])[1])
             assert envelope.attempt == 1
             snoozed.extras = envelope.extras
-        assert (read_snoozes(snoozed.extras), read_extra(snoozed.extras, "s")) == (2, 5)
+        assert (read_put_back_count(snoozed.extras), read_extra_or_none(snoozed.extras, "s")) == (2, 5)
         assert [delay for _, delay, _ in bench.outcomes.retries] == [500, 500]
 
     def test_jobs_of_unknown_names_are_counted_apart_and_from_the_start_once_their_task_has_run(
@@ -107,7 +107,7 @@ class TestSnooze:
         for error in (Snooze(1), UnknownTask(1, ""), UnknownTask(1, ""), Snooze(1), UnknownTask(1, "")):
             bench.handler.handle_run_error(one, error)
             one.extras = decode_envelope(split_member(bench.outcomes.retries[-1][2])[1]).extras
-            counts.append((read_snoozes(one.extras), read_snoozes(one.extras, PUT_BACKS)))
+            counts.append((read_put_back_count(one.extras), read_put_back_count(one.extras, PUT_BACKS)))
         assert counts == [(1, 0), (1, 1), (1, 2), (2, 0), (2, 1)]
 
     def test_the_dead_letter_of_a_job_that_was_put_back_too_often_begins_from_the_start(
@@ -118,10 +118,12 @@ class TestSnooze:
         bench.handler.handle_run_error(snoozed, Snooze(1, limit=3, message="nobody knows it"))
         ((_, letter),) = bench.outcomes.letters
         assert bench.outcomes.dead[0].reason == "retries_exhausted"
-        assert read_snoozes(decode_envelope(letter[b"d"]).extras) == 0
+        assert read_put_back_count(decode_envelope(letter[b"d"]).extras) == 0
 
     def test_extras_of_others_that_are_no_map_count_no_snoozes(self, bench: FailuresBench) -> None:
-        assert [read_snoozes(extras) for extras in (b"", b"\x01", encode_extras(z="2"), encode_extras(z=-1))] == [0] * 4
+        assert [
+            read_put_back_count(extras) for extras in (b"", b"\x01", encode_extras(z="2"), encode_extras(z=-1))
+        ] == [0] * 4
 
 
 class TestOutcomes:
@@ -185,7 +187,7 @@ class TestOutcomes:
         failed.extras = encode_extras(s=7)
         bench.handler.handle_run_error(failed, LookupError())
         ((_, _, member),) = bench.outcomes.retries
-        assert read_extra(decode_envelope(split_member(member)[1]).extras, "s") == 7
+        assert read_extra_or_none(decode_envelope(split_member(member)[1]).extras, "s") == 7
 
     def test_jitter_is_drawn_for_each_failure(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(random, "randrange", random.Random(3).randrange)

@@ -14,7 +14,7 @@ from pychasqui._core.fire_plan import GRACE_MS, MAX_FIRES, RepeatSpec
 from pychasqui._core.retry_options import BackoffSpec, RetryOverride
 from pychasqui._redis.repeatables import MAX_SPEC_BYTES, DueRepeatables, DueSpec, FireDecision, RepeatablesBroker
 from pychasqui._redis.replies import OtherLeader
-from pychasqui._wire.envelope import decode_envelope, read_extra
+from pychasqui._wire.envelope import decode_envelope, read_extra_or_none
 from pychasqui._wire.msgpack import encode_data
 from pychasqui._wire.repeatable import encode_spec
 from pychasqui._wire.retry_override import encode_retry
@@ -58,7 +58,7 @@ def plan(one: DueSpec, now_ms: int = NOW) -> list[FireDecision]:
 
 
 def windows(fires: FireDecision) -> list[Any]:
-    return [read_extra(decode_envelope(envelope).extras, "s") for envelope in fires.envelopes]
+    return [read_extra_or_none(decode_envelope(envelope).extras, "s") for envelope in fires.envelopes]
 
 
 class TestPlan:

@@ -41,7 +41,7 @@ class WorkerPages:
         self._sink = sink
         self._health = health
 
-    def pages(self) -> dict[str, Page]:
+    def get_pages_by_path(self) -> dict[str, Page]:
         return {"/metrics": self._answer_metrics, "/healthz": self._answer_healthz, "/readyz": self._answer_readyz}
 
     async def _answer_metrics(self) -> Answer:

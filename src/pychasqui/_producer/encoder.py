@@ -123,7 +123,7 @@ class Encoder:
             self._warn_once_if_datetime_is_naive(options.get("delay_ms"))
             add_options = check_options_for_redis(job_id, options, self.max_delay_ms)
             retry = make_retry_override(options.get("attempts"), options.get("backoff"))
-            extras = _encode_own_extras(options, add_options)
+            extras = _check_and_encode_timeout_and_expiry(options, add_options)
         else:
             add_options, retry, extras = PLAIN if job_id is None else UNIQUE, None, b""
         now_ms = _now_ms()
@@ -150,19 +150,20 @@ class Encoder:
             raise _make_bulk_type_error(position, jobs[position], error) from error
         return encoded
 
-    def append_extras_where_they_fit(
+    def add_extras_where_they_fit(
         self, envelopes: list[bytes], extras: bytes, *, have_extras: bool = False
     ) -> list[bytes]:
         """Appends extras to the envelopes, except where the envelope would become too large.
 
         `have_extras` says that some of them have extras already.
         """
-        max_data_bytes = self._max_payload_bytes - len(extras)
+        max_envelope_bytes = self._max_payload_bytes - len(extras)
         if have_extras and extras:
             return [
-                insert_extras_before_own(each, extras) if len(each) <= max_data_bytes else each for each in envelopes
+                insert_extras_before_own(each, extras) if len(each) <= max_envelope_bytes else each
+                for each in envelopes
             ]
-        return [envelope + extras if len(envelope) <= max_data_bytes else envelope for envelope in envelopes]
+        return [envelope + extras if len(envelope) <= max_envelope_bytes else envelope for envelope in envelopes]
 
     def _encode_if_all_plain(self, jobs: Sequence[Mapping[str, Any]]) -> JobBatch | None:
         """Encodes jobs that have a known name, data and no options; None if one of them has more, or is wrong."""
@@ -206,7 +207,7 @@ class Encoder:
         return raw
 
 
-def _encode_own_extras(options: JobOptions, add_options: AddOptions) -> bytes:
+def _check_and_encode_timeout_and_expiry(options: JobOptions, add_options: AddOptions) -> bytes:
     """Encodes what travels behind the envelope of a job with these options.
 
     add_with_options.lua sets the time at its end.

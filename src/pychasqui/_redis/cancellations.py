@@ -6,7 +6,7 @@ import asyncio
 from typing import Any, NamedTuple
 
 from .._core.limits import MOVED_BYTES
-from .._wire.entry import entry_sort_key
+from .._wire.entry import make_entry_sort_key
 from . import scripts
 from .calls import RedisCalls
 from .keys import keys_of_job
@@ -31,7 +31,7 @@ class Cancellations(NamedTuple):
         if entry_id in self.entries:
             return True
         last = self.ids.get(job_id)
-        return last is not None and entry_sort_key(entry_id) <= last
+        return last is not None and make_entry_sort_key(entry_id) <= last
 
 
 class CancelAnswer(NamedTuple):
@@ -89,7 +89,7 @@ def _read_cancel_answer(reply: Any) -> CancelAnswer:
 def _read_cancellations_reply(reply: Any) -> Cancellations:
     pairs = list(zip(reply[::2], reply[1::2], strict=True))
     by_id = {
-        require_bytes(field).removeprefix(BY_ID).decode("utf-8", "replace"): entry_sort_key(require_bytes(last))
+        require_bytes(field).removeprefix(BY_ID).decode("utf-8", "replace"): make_entry_sort_key(require_bytes(last))
         for field, last in pairs
         if field.startswith(BY_ID)
     }

@@ -6,7 +6,7 @@ A lease is an entry of a sorted set: the consumer's name, and the server's time 
 from __future__ import annotations
 
 from .._core.limits import MAX_WORKER_LEASE_MS, RELEASED
-from .._wire.entry import entry_sort_key
+from .._wire.entry import make_entry_sort_key
 from . import scripts
 from .calls import RedisCalls
 from .command_replies import (
@@ -86,7 +86,7 @@ class LeaseCalls(RedisCalls):
         """
         keys = (self._keys.stream, self._keys.workers_of(group), self._keys.group_reports(group))
         me = (group, consumer, lease_ms, WORKERS_KEPT_MS)
-        last = max((entry_id for entry_id, _ in held), key=entry_sort_key, default=b"")
+        last = max((entry_id for entry_id, _ in held), key=make_entry_sort_key, default=b"")
         report = (*me, RELEASED, RELEASED_IDLE_MS, last)
         state = read_count(await self.run_script(scripts.REBUILD_GROUP, keys, report))
         if state == MUST_CLAIM:

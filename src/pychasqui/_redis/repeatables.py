@@ -165,7 +165,7 @@ class RepeatablesBroker:
         keys = (self._keys.repeat, self._keys.repeat_paused, self._make_spec_key(key))
         channel = await self._broker.find_channel_name_at_server(self._keys.repeat_channel)
         arguments = (action, _encode_key(key), score, channel, now_ms)
-        return bool(await self._broker.run_script(scripts.MOVE_REPEATABLE, keys, arguments))
+        return bool(await self._broker.run_script(scripts.REMOVE_PAUSE_OR_RESUME_REPEATABLE, keys, arguments))
 
     async def list_soonest_then_paused(self, limit: int) -> list[StoredRepeatable]:
         """Returns the repeatables that fire next, then those that are paused."""

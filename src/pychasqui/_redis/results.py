@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from .._wire.job_log import read_line
+from .._wire.job_log import read_log_line_or_none
 from .._wire.lenient import read_int
 from .calls import RedisCalls
 from .command_replies import read_stored_bytes_list
@@ -47,10 +47,12 @@ class ResultsBroker:
         """Returns the first lines of a job's log behind the line `after`; "" for all."""
         start = f"({after}" if after else "-"
         entries = read_range(await self._call("XRANGE", self._keys.log(job_id), start, "+", "COUNT", count))
-        return [LogLine(entry[0].decode(), line) for entry in entries if (line := read_line(entry)) is not None]
+        return [
+            LogLine(entry[0].decode(), line) for entry in entries if (line := read_log_line_or_none(entry)) is not None
+        ]
 
     async def read_last_log_lines(self, job_id: str, count: int) -> list[str]:
         """Returns the last lines of a job's log, oldest first."""
         entries = read_range(await self._call("XREVRANGE", self._keys.log(job_id), "+", "-", "COUNT", count))
-        lines = map(read_line, reversed(entries))
+        lines = map(read_log_line_or_none, reversed(entries))
         return [line for line in lines if line is not None]

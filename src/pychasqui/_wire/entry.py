@@ -27,7 +27,7 @@ def read_job_fields(fields: list[Any]) -> tuple[bytes, bytes | None, bool]:
     return pairs[ENVELOPE], pairs.get(NAME), _UNIQUE in pairs
 
 
-def entry_sort_key(entry_id: bytes) -> tuple[int, int]:
+def make_entry_sort_key(entry_id: bytes) -> tuple[int, int]:
     """Returns what an entry id is compared by with others; (0, 0) for anything that no server makes."""
     ms, _, sequence = entry_id.partition(b"-")
     try:

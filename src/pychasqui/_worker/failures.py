@@ -14,7 +14,7 @@ from .._core.retry_options import KINDS, RetryPolicy
 from .._redis.failed_jobs import Buried, Rescheduled
 from .._wire.dead_letter import encode_dead_letter, encode_letter_of_rejected_entry
 from .._wire.entry import read_name_of_rejected
-from .._wire.envelope import PUT_BACKS, SNOOZES, encode_envelope, read_snoozes, set_or_remove_extra
+from .._wire.envelope import PUT_BACKS, SNOOZES, encode_envelope, read_put_back_count, set_or_remove_extra
 from .._wire.event import now_ms
 from .._wire.member import make_delayed_member
 from .failure_log import FailureLog, describe_failure
@@ -58,7 +58,7 @@ class FailureHandler:
             error = stop.choose_error_for_timed_out_run(error)
         failure = read_failure(error)
         counter = PUT_BACKS if failure.is_unknown_task else SNOOZES
-        snoozes = 0 if failure.snooze_limit is None else read_snoozes(job.extras, counter)
+        snoozes = 0 if failure.snooze_limit is None else read_put_back_count(job.extras, counter)
         outcome = decide_retry_or_dead(job, failure, self._max_attempts, self._policy, _random_below, snoozes)
         if isinstance(outcome, Retry):
             member = (

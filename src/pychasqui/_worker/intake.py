@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from .._core.clock import lease_clock
 from .._redis.replies import ClaimedEntry, Entry
-from .._wire.entry import entry_sort_key
+from .._wire.entry import make_entry_sort_key
 from ..metrics import ReaderBatch
 from .decoder import Decoder
 from .group_recovery import GroupRecovery
@@ -114,9 +114,9 @@ class Intake:
         if not entries:
             return False
         # hot: a comparison a batch, not one an entry
-        first = entry_sort_key(entries[0][0])
+        first = make_entry_sort_key(entries[0][0])
         is_behind = first <= self._last_id
-        last = first if len(entries) == 1 else entry_sort_key(entries[-1][0])
+        last = first if len(entries) == 1 else make_entry_sort_key(entries[-1][0])
         if last > self._last_id:
             self._last_id = last
         return is_behind
@@ -162,7 +162,7 @@ class Intake:
     def _decode_and_put_into_lanes(self, claimed: list[ClaimedEntry]) -> None:
         if not claimed:
             return
-        self._last_id = max(self._last_id, *(entry_sort_key(entry.id) for entry in claimed))
+        self._last_id = max(self._last_id, *(make_entry_sort_key(entry.id) for entry in claimed))
         self._prefetch.record_entry_sizes(len(claimed), sum(map(_entry_bytes, claimed)))
         for entry in claimed:
             if entry.fields is not None:

@@ -17,7 +17,7 @@ from typing import Any
 from .._core.guarded_log import GuardedLogger
 from .._redis.broker import Broker
 from .._wire.event import Event, make_progress_event
-from .._wire.job_log import cut_line
+from .._wire.job_log import cut_log_line
 from ..errors import ConnectionLost, RedisTrouble
 from .job_stops import JobStops
 
@@ -52,7 +52,7 @@ class JobReporter:
         return Reported(self._has_room)
 
     def report_log_line(self, job_id: str, line: str) -> Reported:
-        self._call_in_loop(self._send_line, job_id, cut_line(line))
+        self._call_in_loop(self._send_line, job_id, cut_log_line(line))
         return Reported(self._has_room)
 
     def _send_progress(self, job_id: str, job_name: str, percent: int, extras: tuple[str | int, ...]) -> None:
