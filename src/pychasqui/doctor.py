@@ -10,7 +10,7 @@ from ._core.checks import check_queue_name
 from ._core.defaults import GROUP
 from ._core.printable import printable
 from ._redis.acl import ANY, ROLES, make_acl_rules
-from ._redis.cluster_health import ClusterHealth, MasterHealth, ReplicaHealth, read_replica_health
+from ._redis.cluster_health import ClusterHealth, MasterHealth, ReplicaHealth, parse_replica_health
 from ._redis.doctor import ClockReading, DoctorBroker, QueueHealth
 from ._redis.server_checks import Risks, read_risks
 from ._redis.server_session import ServerSession
@@ -67,14 +67,14 @@ class Doctor(ServerSession):
         """Looks at the server's version, persistence, eviction policy, memory, connections and clock."""
         clock = await self._broker.compare_clocks()  # the first call, which makes the connection
         found = list(_examine_version(self._broker))
-        info, cluster = await self._broker.read_info(), await self._broker.read_cluster_health()
+        info, cluster = await self._broker.read_info_or_none(), await self._broker.read_cluster_health()
         if info is None:
             text = "this user may not call INFO, so persistence, eviction and memory are unknown"
             found.append(Finding("server", "settings", "warning", text, "allow the user INFO: ACL SETUSER name +info"))
         else:
             found += [*_examine_role(info), *_examine_persistence(info), *_examine_eviction(info)]
             found += [*examine_memory(info), *_examine_clients(info)]
-            found += examine_replicas({"": read_replica_health(info)}) if cluster is None else []
+            found += examine_replicas({"": parse_replica_health(info)}) if cluster is None else []
         if "+sentinel://" in self.redis_address:
             text = f"the Sentinels say that {self._broker.server_address} is the master"
             found.append(Finding("server", "master", "ok", text))

@@ -16,7 +16,7 @@ from typing import Any
 from ._core.checks import check_job_id
 from ._core.ids import read_ulid_time_ms
 from ._producer.session import QueueSession
-from ._redis.inspector import Pending
+from ._redis.inspector import HeldEntry
 from ._redis.job_finder import MAX_CLOCK_LEAD_MS, count_entries_until_reached, find_entry_in_pages
 from ._redis.replies import Entry
 from ._wire.dead_letter import read_dead_letter
@@ -242,7 +242,7 @@ def _make_delayed_or_retrying_status(view: JobView, events: list[QueueEvent], pr
 
 
 def _make_running_status(
-    job_id: str, entry: Entry, pending: Pending, events: list[QueueEvent], progress: int | None
+    job_id: str, entry: Entry, pending: HeldEntry, events: list[QueueEvent], progress: int | None
 ) -> JobStatus:
     view = make_entry_view("active", entry)
     active = _find_last_event(events, "active", "completed", "failed", RETRY_SCHEDULED, "waiting")

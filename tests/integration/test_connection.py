@@ -97,7 +97,7 @@ class TestAddresses:
         self, server: RedisServer, redis_url: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         with silent_address(server.port) as silent:
-            monkeypatch.setattr(endpoint, "find_addresses", AsyncMock(return_value=[silent, "127.0.0.1"]))
+            monkeypatch.setattr(endpoint, "look_up_addresses", AsyncMock(return_value=[silent, "127.0.0.1"]))
             async with connected(server.tcp_url.replace("127.0.0.1", "localhost")) as connection:
                 assert await connection.call("PING", timeout_s=5) == b"PONG"
 

@@ -147,7 +147,7 @@ class TestReading:
         await bench.add()
         for call in (
             bench.read(),
-            bench.broker.renew_worker_lease(GROUP, ME, LEASE_MS, []),
+            bench.broker.renew_lease_and_held_entries(GROUP, ME, LEASE_MS, []),
             bench.broker.count_held_entries_by_consumer(GROUP),
         ):
             with pytest.raises(ReplyError, match="NOGROUP"):
@@ -201,8 +201,8 @@ class TestLeases:
         await bench.read(count=1)
         await bench.read(OTHER, count=1)
         await bench.broker.increment_delivery_counts_if_same(GROUP, ME, [(ids[0], 1)])
-        assert (await bench.broker.renew_worker_lease(GROUP, ME, LEASE_MS, [(ids[0], 2)])).lost == []
-        renewed = await bench.broker.renew_worker_lease(GROUP, ME, LEASE_MS, [(one, 1) for one in ids])
+        assert (await bench.broker.renew_lease_and_held_entries(GROUP, ME, LEASE_MS, [(ids[0], 2)])).lost == []
+        renewed = await bench.broker.renew_lease_and_held_entries(GROUP, ME, LEASE_MS, [(one, 1) for one in ids])
         assert renewed == RenewalResult(QueueFlags(False, False), living=1, over=0, lost=ids)
         now_ms = await bench.broker.read_server_time_ms()
         assert 0 < (await bench.broker.read_lease_ends(GROUP))[b"me"] - now_ms <= LEASE_MS
@@ -211,9 +211,9 @@ class TestLeases:
         await bench.fill(1)
         await bench.read(OTHER)
         for consumer in (ME, OTHER):
-            await bench.broker.renew_worker_lease(GROUP, consumer, LEASE_MS, [])
+            await bench.broker.renew_lease_and_held_entries(GROUP, consumer, LEASE_MS, [])
         assert not await bench.leave(OTHER)
-        renewed = await bench.broker.renew_worker_lease(GROUP, ME, LEASE_MS, [])
+        renewed = await bench.broker.renew_lease_and_held_entries(GROUP, ME, LEASE_MS, [])
         assert (renewed.living, renewed.over) == (1, 1)
         assert await bench.broker.read_ended_leases(GROUP, await bench.broker.read_server_time_ms()) == {
             OTHER.encode(): 0.0
@@ -221,13 +221,13 @@ class TestLeases:
 
     async def test_a_worker_that_holds_nothing_leaves_without_a_trace(self, bench: Bench) -> None:
         await bench.fill(1)
-        await bench.broker.renew_worker_lease(GROUP, ME, LEASE_MS, [])
+        await bench.broker.renew_lease_and_held_entries(GROUP, ME, LEASE_MS, [])
         assert await bench.leave(ME)
         assert await bench.broker.read_lease_ends(GROUP) == {}
 
     async def test_a_call_for_another_lease_leaves_the_worker_alone(self, bench: Bench) -> None:
         await bench.fill(1)
-        await bench.broker.renew_worker_lease(GROUP, ME, LEASE_MS, [])
+        await bench.broker.renew_lease_and_held_entries(GROUP, ME, LEASE_MS, [])
         lease = await bench.broker.read_lease_end_or_zero(GROUP, ME)
         assert not await bench.broker.leave_group_if_lease_is_same(GROUP, ME, lease - 1)
         assert await bench.broker.read_lease_ends(GROUP) == {b"me": lease}
@@ -235,7 +235,7 @@ class TestLeases:
     async def test_a_worker_that_holds_entries_leaves_them_to_be_taken_over(self, bench: Bench) -> None:
         ids = await bench.fill(2)
         await bench.read()
-        await bench.broker.renew_worker_lease(GROUP, ME, LEASE_MS, [])
+        await bench.broker.renew_lease_and_held_entries(GROUP, ME, LEASE_MS, [])
         assert not await bench.leave(ME)
         assert await bench.broker.read_lease_ends(GROUP) == {b"me": 0.0}
         take_over = partial(bench.broker.take_over_if_lease_is_same, GROUP, OTHER, b"me")

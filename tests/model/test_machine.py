@@ -182,7 +182,7 @@ class Machine(RuleBasedStateMachine):
 
     def _renew(self, worker: ModelWorker, held: list[tuple[bytes, int]]) -> list[bytes]:
         before = self._now_ms()
-        renewed = self.wait(self.broker.renew_worker_lease(GROUP, worker.name, LEASE_MS, held))
+        renewed = self.wait(self.broker.renew_lease_and_held_entries(GROUP, worker.name, LEASE_MS, held))
         lease = self.model.leases[worker.name] = float(self.client.zscore(KEYS.workers, worker.name))
         assert before + LEASE_MS <= lease <= self._now_ms() + LEASE_MS
         return renewed.lost

@@ -348,7 +348,7 @@ class MemoryBroker(Broker):
         return self.now
 
     @_answered
-    async def renew_worker_lease(
+    async def renew_lease_and_held_entries(
         self,
         group: str,
         consumer: str,

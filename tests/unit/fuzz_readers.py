@@ -17,11 +17,11 @@ from typing import Any
 from pychasqui._redis.dialect import read_dialect
 from pychasqui._redis.replies import Entry
 from pychasqui._wire.dead_letter import read_dead_letter
-from pychasqui._wire.entry import read_entry_id_in_uniqueness_key, read_name_of_rejected
+from pychasqui._wire.entry import find_entry_id_in_uniqueness_key, read_name_of_rejected_or_empty
 from pychasqui._wire.envelope import (
     decode_delivery,
     make_extras_of_first_run,
-    read_expiry_ms,
+    read_expiry_ms_or_none,
     read_put_back_count,
     read_timeout_s_or_zero,
 )
@@ -81,7 +81,7 @@ def _line(entry: Entry) -> None:
 
 
 def _rejected(entry: Entry) -> None:
-    assert isinstance(read_name_of_rejected(entry[1]), str)
+    assert isinstance(read_name_of_rejected_or_empty(entry[1]), str)
 
 
 def _delivery(raw: bytes) -> None:
@@ -91,7 +91,7 @@ def _delivery(raw: bytes) -> None:
 
 def _extras(raw: bytes) -> None:
     """Extras are what follows an envelope, whatever that is."""
-    expiry_ms = read_expiry_ms(raw)
+    expiry_ms = read_expiry_ms_or_none(raw)
     assert expiry_ms is None or expiry_ms >= 0
     assert read_timeout_s_or_zero(raw) >= 0
     assert read_put_back_count(raw) >= 0
@@ -99,7 +99,7 @@ def _extras(raw: bytes) -> None:
 
 
 def _unique(raw: bytes) -> None:
-    assert len(read_entry_id_in_uniqueness_key(raw) or b"") <= 41
+    assert len(find_entry_id_in_uniqueness_key(raw) or b"") <= 41
 
 
 def _worker(raw: bytes) -> None:

@@ -30,7 +30,7 @@ from pychasqui._wire.envelope import (
     encode_new_jobs_if_plain,
     insert_extras_before_own,
     make_extras_of_first_run,
-    read_expiry_ms,
+    read_expiry_ms_or_none,
     read_extra_or_none,
     read_timeout_s_or_zero,
 )
@@ -519,10 +519,10 @@ class TestJobsOwnExtras:
 
     def test_a_time_at_which_a_job_expires_is_read_and_removed(self) -> None:
         extras = encode_extras(to=5, x=1_700_000_000_000)
-        assert read_expiry_ms(extras) == 1_700_000_000_000
+        assert read_expiry_ms_or_none(extras) == 1_700_000_000_000
         assert make_extras_of_first_run(extras) == encode_extras(to=5)
         for strange in (-1, "5", 1.5, None, True):
-            assert read_expiry_ms(encode_extras(x=strange)) is None
+            assert read_expiry_ms_or_none(encode_extras(x=strange)) is None
 
     def test_a_job_that_begins_from_the_start_has_no_counts_of_its_runs(self) -> None:
         assert make_extras_of_first_run(encode_extras(z=99, t="trace", u=3)) == encode_extras(t="trace")

@@ -135,7 +135,7 @@ FAILED, DEAD = rescheduled(b"1-1"), buried(b"1-1")
 ASKS: dict[str, Callable[[Broker], Any]] = {
     "reschedule": lambda broker: broker.reschedule("g", "c", [FAILED], 0),
     "bury": lambda broker: broker.bury("g", "c", 0, [DEAD], 0),
-    "keep": lambda broker: broker.renew_worker_lease("g", "c", 1000, HELD),
+    "keep": lambda broker: broker.renew_lease_and_held_entries("g", "c", 1000, HELD),
     "claim_name": lambda broker: broker.try_to_claim_name("g", "c", "token", 1000),
     "regroup": lambda broker: broker.report_held_to_rebuild_group("g", "c", 1000, HELD),
     "without report": lambda broker: broker.find_workers_without_report("g"),

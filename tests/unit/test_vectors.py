@@ -15,7 +15,11 @@ from pychasqui._core.outcome import FailedRun
 from pychasqui._core.retry_options import BackoffSpec, RetryOverride
 from pychasqui._redis.keys import Keys
 from pychasqui._wire.dead_letter import read_dead_letter
-from pychasqui._wire.entry import may_hold_uniqueness_key_without_field, read_envelope_and_name, read_job_fields
+from pychasqui._wire.entry import (
+    may_hold_uniqueness_key_without_field,
+    read_envelope_and_name_or_empty,
+    read_job_fields,
+)
 from pychasqui._wire.envelope import decode_envelope, encode_envelope
 from pychasqui._wire.event import (
     Event,
@@ -98,7 +102,7 @@ def test_a_delayed_member_has_these_bytes(vector: dict[str, Any]) -> None:
 @each("entry")
 def test_an_entry_with_these_fields_is_this_job(vector: dict[str, Any]) -> None:
     words = [word for name, value in vector["fields"].items() for word in (name.encode(), bytes.fromhex(value))]
-    envelope, name = read_envelope_and_name([b"1-1", words])
+    envelope, name = read_envelope_and_name_or_empty([b"1-1", words])
     assert (decode_envelope(envelope).id, name) == (vector["job_id"], vector["name"])
     _, _, has_mark = read_job_fields(words)
     assert (has_mark or may_hold_uniqueness_key_without_field(vector["job_id"])) == vector["may_be_unique"]

@@ -165,9 +165,9 @@ class HttpServer:
                 writer, _encode_response(_make_status_answer(HTTPStatus.METHOD_NOT_ALLOWED), "Allow: GET, HEAD\r\n")
             )
             return
-        await self._send_page(path, writer, has_body=method == "GET")
+        await self._send_page_or_error(path, writer, has_body=method == "GET")
 
-    async def _send_page(self, path: str, writer: asyncio.StreamWriter, *, has_body: bool) -> None:
+    async def _send_page_or_error(self, path: str, writer: asyncio.StreamWriter, *, has_body: bool) -> None:
         page = self._pages.get(path)
         if page is None or self._busy[path] >= MAX_REQUESTS_PER_PAGE:
             status = HTTPStatus.NOT_FOUND if page is None else HTTPStatus.SERVICE_UNAVAILABLE

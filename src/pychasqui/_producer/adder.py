@@ -49,7 +49,7 @@ class Adder:
         self._max_stream_len = max_stream_len
         self._timeout_s = timeout_s
         self._trusts_server = not max_stream_len and timeout_s <= REMEMBERED_S
-        self._number = 0
+        self._last_number = 0
         self._gathering: AddBatch | None = None
         self._waiting: deque[AddBatch] = deque()
         self._free_slots = list(range(ADD_WINDOW))
@@ -57,7 +57,7 @@ class Adder:
         self._stuck: list[AddBatch] = []
         self._recovery: asyncio.Task[None] | None = None
         self._refusal: ReplyError | None = None  # the last one after which a batch is sent again
-        self._pause = 0.0
+        self._pause_s = 0.0
         self._has_lost_replies = False
 
     def start_add(
@@ -91,17 +91,17 @@ class Adder:
         if session is None:
             return None
         # hot: what the server needs comes first, what we need to remember while it is at work
-        self._number += 1
+        self._last_number += 1
         slot, bound = self._free_slots.pop(), self._max_stream_len
         is_sent_by_idmp = self._trusts_server and session.can_use_idmp
         if is_sent_by_idmp:
-            session.write_add_by_idmp(self._number, envelope, name)
+            session.write_add_by_idmp(self._last_number, envelope, name)
         else:
-            session.write_add_of_one(slot, self._number, bound, envelope, name)
+            session.write_add_of_one(slot, self._last_number, bound, envelope, name)
         batch = AddBatch(loop.time() + self._timeout_s, 1, bound, is_sent_by_idmp=is_sent_by_idmp)
         waiter = loop.create_future()
         batch.append(envelope, name, job_id, waiter)
-        batch.assign_number_and_slot(self._number, slot)
+        batch.assign_number_and_slot(self._last_number, slot)
         self._sent.add(batch)
         session.expect(batch.deadline, partial(self._complete_retry_or_fail_batch, batch))
         return waiter
@@ -139,7 +139,7 @@ class Adder:
         if self._recovery is not None:
             self._recovery.cancel()
             await asyncio.wait({self._recovery})
-        is_needed = self._has_lost_replies or not self._number
+        is_needed = self._has_lost_replies or not self._last_number
         if not is_needed and self._add_broker.get_or_make_session_if_connected() is not None:
             with suppress(RedisTrouble):  # its TTL ends it
                 await self._add_broker.delete_ledger()
@@ -159,14 +159,14 @@ class Adder:
                 batch, self._gathering = self._gathering, None
             else:
                 return
-            self._number += 1
-            batch.assign_number_and_slot(self._number, self._free_slots.pop())
+            self._last_number += 1
+            batch.assign_number_and_slot(self._last_number, self._free_slots.pop())
             self._send_schedule_resend_or_give_up(batch)
 
     def _is_transaction_possible_soon(self) -> bool:
         """Returns whether large jobs can leave without a script in a moment."""
         session = self._add_broker.get_or_make_session_if_connected()
-        return session is not None and session.transactions.is_awaited
+        return session is not None and session.transactions.is_watch_awaited
 
     def _send_schedule_resend_or_give_up(self, batch: AddBatch) -> None:
         session = self._add_broker.get_or_make_session_if_connected()
@@ -217,7 +217,7 @@ class Adder:
         if answer is None:
             self._retry_or_fail_batch(batch, NotRedis(f"the server answered an add with {reply!r}"[:200]))
             return
-        self._pause = 0.0
+        self._pause_s = 0.0
         self._free_slots.append(batch.slot)
         self._complete_batch(batch, answer)
         if self._gathering is not None or self._waiting:
@@ -290,8 +290,8 @@ class Adder:
         """Connects, sends again in order and fails what has run out of time, until nothing is stuck."""
         while self._stuck:
             deadline = min(batch.deadline for batch in self._list_unanswered_batches())
-            await asyncio.sleep(min(self._pause, max(0.0, deadline - asyncio.get_running_loop().time())))
-            self._pause = longer_pause_s(self._pause, FIRST_PAUSE_S, LONGEST_RESEND_PAUSE_S)
+            await asyncio.sleep(min(self._pause_s, max(0.0, deadline - asyncio.get_running_loop().time())))
+            self._pause_s = longer_pause_s(self._pause_s, FIRST_PAUSE_S, LONGEST_RESEND_PAUSE_S)
             try:
                 await self._add_broker.wait_for_connection(
                     min(batch.deadline for batch in self._list_unanswered_batches())

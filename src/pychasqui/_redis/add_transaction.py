@@ -27,11 +27,20 @@ class AddTransactions:
     """Of one producer over one socket: request_ledger_watch_if_allowed() -> is_ready -> write_add_transaction(), and so
     on."""
 
-    __slots__ = ("_head", "_is_allowed", "_is_confirmed", "_ledger", "_named_tail", "_socket", "_watch", "is_awaited")
+    __slots__ = (
+        "_head",
+        "_is_allowed",
+        "_is_confirmed",
+        "_ledger",
+        "_named_tail",
+        "_socket",
+        "_watch",
+        "is_watch_awaited",
+    )
 
     def __init__(self, socket: Socket, stream: str, ledger: str) -> None:
         self._is_confirmed = False  # the server has said that it watches the ledger for this socket
-        self.is_awaited = False  # it is about to say so
+        self.is_watch_awaited = False  # it is about to say so
         self._is_allowed: bool | None = None  # whether this user may begin a transaction; None: not known yet
         self._socket = socket
         self._ledger = ledger
@@ -53,7 +62,7 @@ class AddTransactions:
             keep_freed_memory()
             self._socket.send(_MULTI, deadline, self._note_whether_allowed)
             self._socket.send(_DISCARD, deadline, self._note_whether_allowed)
-        self._is_confirmed, self.is_awaited, self._watch = False, True, self._watch + 1
+        self._is_confirmed, self.is_watch_awaited, self._watch = False, True, self._watch + 1
         # A ledger that has changed since the last WATCH stays changed.
         self._socket.write_if_open_without_reply_handler(_UNWATCH + pack("WATCH", self._ledger))
         self._socket.set_watcher(self)
@@ -63,7 +72,7 @@ class AddTransactions:
 
     def forget_ledger_watch(self) -> None:
         """Forgets the watch, because the producer writes to its ledger in another way."""
-        self._is_confirmed = self.is_awaited = False
+        self._is_confirmed = self.is_watch_awaited = False
 
     def _note_whether_allowed(self, reply: Any) -> None:
         self._is_allowed = self._is_allowed is not False and not isinstance(reply, ChasquiError)
@@ -71,14 +80,17 @@ class AddTransactions:
     def _note_whether_watched_and_answer(self, watch: int, on_answer: Callable[[], None], reply: Any) -> None:
         if watch != self._watch:
             return
-        self._is_confirmed = self.is_awaited and self._is_allowed is True and not isinstance(reply, ChasquiError)
-        self.is_awaited = False
+        self._is_confirmed = self.is_watch_awaited and self._is_allowed is True and not isinstance(reply, ChasquiError)
+        self.is_watch_awaited = False
         on_answer()
 
     def write_add_transaction(
-        self, record: tuple[int, str], ttl_ms: int, envelopes: list[bytes], names: list[bytes]
+        self, ledger_entry: tuple[int, str], ttl_ms: int, envelopes: list[bytes], names: list[bytes]
     ) -> None:
-        """Adds jobs, and records the batch in the ledger: slot, and "number taken". expect_replies() must follow."""
+        """Adds jobs, and records the batch in the ledger: slot, and "number taken".
+
+        expect_transaction_replies() must follow.
+        """
         self._is_confirmed = False
         self._socket.set_watcher(None)
         head, named_tail, write = self._head, self._named_tail, self._socket.write_if_open_without_reply_handler
@@ -91,10 +103,10 @@ class AddTransactions:
             if size >= WRITE_BYTES:
                 write(b"".join(parts))
                 parts, size = [], 0
-        parts += (pack("HSET", self._ledger, *record), pack("PEXPIRE", self._ledger, ttl_ms), _EXEC)
+        parts += (pack("HSET", self._ledger, *ledger_entry), pack("PEXPIRE", self._ledger, ttl_ms), _EXEC)
         write(b"".join(parts))
 
-    def expect_replies(self, jobs: int, deadline: float, on_reply: OnReply) -> None:
+    def expect_transaction_replies(self, jobs: int, deadline: float, on_reply: OnReply) -> None:
         """Passes on how many jobs were added, from the front; None if nothing was done, an error if none was added."""
         answer = TransactionAnswer(jobs, on_reply)
         for _ in range(jobs + 3):

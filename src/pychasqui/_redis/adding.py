@@ -97,9 +97,9 @@ class AddSession:
 
         `on_reply` gets None if nothing was done.
         """
-        record = (ledger_slot, f"{batch_number} {len(envelopes)}")
-        self.transactions.write_add_transaction(record, self._broker.ledger_ttl_ms, envelopes, names)
-        self.transactions.expect_replies(len(envelopes), deadline, on_reply)
+        ledger_entry = (ledger_slot, f"{batch_number} {len(envelopes)}")
+        self.transactions.write_add_transaction(ledger_entry, self._broker.ledger_ttl_ms, envelopes, names)
+        self.transactions.expect_transaction_replies(len(envelopes), deadline, on_reply)
 
     def _write_add_call(self, arguments: tuple[bytes | int, ...]) -> None:
         self.transactions.forget_ledger_watch()
@@ -143,7 +143,7 @@ class AddSession:
         ledger, deadline = self._broker.ledger, self._broker.connection.make_deadline()
         self.socket.send(pack("HSET", ledger, "replicas", replicas), deadline, _ignore_reply)
         self.socket.send(pack("PEXPIRE", ledger, self._broker.ledger_ttl_ms), deadline, _ignore_reply)
-        answer = partial(_read_replica_count_and_call, on_count)
+        answer = partial(_call_with_replica_count_or_error, on_count)
         self.socket.send(pack("WAIT", replicas, timeout_ms), deadline + timeout_ms / 1000, answer)
 
 
@@ -247,7 +247,7 @@ def read_add_statuses_or_none(reply: Any, jobs: int) -> bytes | None:
     return reply if is_answer else None
 
 
-def _read_replica_count_and_call(on_count: OnCount, reply: Any) -> None:
+def _call_with_replica_count_or_error(on_count: OnCount, reply: Any) -> None:
     """What is no number becomes an error, because a callback of a socket must not raise."""
     count: int | ChasquiError
     try:

@@ -3,7 +3,7 @@
 This page has reading, acking, settling and reporting; the parts that it is made of have the rest:
 
     calls.py     the connection: call(), run_script(), send(), try_to_subscribe(), close()
-    leases.py    renew_worker_lease(), report_held_to_rebuild_group(), leave_group_if_lease_is_same() ...
+    leases.py    renew_lease_and_held_entries(), report_held_to_rebuild_group(), leave_group_if_lease_is_same() ...
     pending.py   list_pending_page(), take_over_if_lease_is_same(), release_some_entries() ...
     cancellations.py   cancel(), read_queue_flags(), read_cancellations_and_remove_outdated()
     delayed.py   try_to_lead_and_promote_batch(), cancel_or_move_delayed(), publish_due_hint() ...
@@ -87,7 +87,7 @@ class Broker(PendingCalls, DelayedCalls, CancelCalls):
         socket = await self._connection.get_or_open_socket(self._connection.make_deadline(timeout_s))
         reading = ReadInFlight(socket, request)
         socket.set_max_reply_bytes(request.max_reply_bytes)
-        socket.send(packed, self._connection.make_deadline(timeout_s), reading.on_reply)
+        socket.send(packed, self._connection.make_deadline(timeout_s), reading.pass_on_reply)
         socket.flush()  # hot: the server begins while this side is still busy with the last batch
         return reading
 

@@ -10,7 +10,7 @@ from .._wire.entry import make_entry_sort_key
 from . import scripts
 from .calls import RedisCalls
 from .keys import keys_of_job
-from .replies import QueueFlags, as_text, raises_reply_error, read_count, require_bytes
+from .replies import QueueFlags, as_text, make_reader_raise_reply_error, read_count, require_bytes
 
 NOTES_KEPT_MS = 7 * 24 * 3600 * 1000  # of jobs that no worker takes
 MAX_NOTES = 5000  # of 40 bytes; of longer ones fewer
@@ -77,7 +77,7 @@ class CancelCalls(RedisCalls):
         )
 
 
-@raises_reply_error
+@make_reader_raise_reply_error
 def _read_cancel_answer(reply: Any) -> CancelAnswer:
     word, name = reply
     if word not in (b"removed", b"stopping", b"unknown"):
@@ -85,7 +85,7 @@ def _read_cancel_answer(reply: Any) -> CancelAnswer:
     return CancelAnswer(as_text(word), as_text(name))
 
 
-@raises_reply_error
+@make_reader_raise_reply_error
 def _read_cancellations_reply(reply: Any) -> Cancellations:
     pairs = list(zip(reply[::2], reply[1::2], strict=True))
     by_id = {

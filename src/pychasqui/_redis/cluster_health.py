@@ -80,7 +80,7 @@ async def read_cluster_health(first: RedisCalls) -> ClusterHealth:
     )
 
 
-def read_replica_health(info: Mapping[str, str], expected: int = 0) -> ReplicaHealth:
+def parse_replica_health(info: Mapping[str, str], expected: int = 0) -> ReplicaHealth:
     """Reads INFO of a master. A replica that is away is not listed there: `expected` says how many there should be."""
     listed = [
         _parse_replica_fields(info[f"slave{number}"]) for number in range(MAX_REPLICAS) if f"slave{number}" in info
@@ -135,7 +135,7 @@ def _make_master_health(
 ) -> MasterHealth:
     count = sum(each.master_id == line.node_id for each in lines)
     info = None if answer is None else answer[1]
-    replicas = None if info is None else read_replica_health(info, count)
+    replicas = None if info is None else parse_replica_health(info, count)
     return MasterHealth(line.address, _count_slots(line), count, answer is not None, replicas)
 
 

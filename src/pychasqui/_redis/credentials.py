@@ -124,7 +124,7 @@ async def _authenticate_again_or_drop_socket(socket: Socket, words: list[str]) -
     """
     answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    def check_reply(reply: Any) -> None:
+    def drop_socket_unless_ok(reply: Any) -> None:
         if reply != b"OK":
             why = reply if isinstance(reply, ChasquiError) else "AUTH was refused without a reply"
             socket.drop(ConnectionLost(f"connecting to the server again: {why}"))
@@ -132,7 +132,7 @@ async def _authenticate_again_or_drop_socket(socket: Socket, words: list[str]) -
             answered.set_result(None)
 
     # No deadlines: they wait behind a read that blocks, and have no caller.
-    socket.send(pack(*words), float("inf"), check_reply)
+    socket.send(pack(*words), float("inf"), drop_socket_unless_ok)
     socket.send(pack("HELLO"), float("inf"), lambda _: None)
     await answered
 
@@ -174,20 +174,20 @@ async def _call_in_daemon_thread(call: Callable[[], Any]) -> Any:
     loop = asyncio.get_running_loop()
     answered: asyncio.Future[tuple[Any, BaseException | None]] = loop.create_future()
 
-    def resolve(answer: Any, error: BaseException | None) -> None:
+    def resolve_unless_done(answer: Any, error: BaseException | None) -> None:
         if not answered.done():
             answered.set_result((answer, error))
 
-    def run() -> None:
+    def call_and_resolve() -> None:
         answer, error = None, None
         try:
             answer = call()
         except BaseException as raised:  # noqa: BLE001  the caller gets it
             error = raised
         with suppress(RuntimeError):  # the loop has ended
-            loop.call_soon_threadsafe(resolve, answer, error)
+            loop.call_soon_threadsafe(resolve_unless_done, answer, error)
 
-    threading.Thread(target=run, name="chasqui credentials", daemon=True).start()
+    threading.Thread(target=call_and_resolve, name="chasqui credentials", daemon=True).start()
     answer, error = await answered
     if error is None:
         return answer

@@ -20,7 +20,7 @@ from .command_replies import (
 )
 from .error_actions import ErrorAction, action_for
 from .keys import Keys
-from .replies import coroutine_methods_raise_reply_error, read_count
+from .replies import make_methods_raise_reply_error, read_count
 
 INFO_SECTIONS = ("server", "memory", "persistence", "stats", "replication", "clients")
 KEY_TYPES = {
@@ -59,14 +59,14 @@ class QueueHealth:
     repeatable_late_ms: int = 0  # for how long the first repeatable has been due
 
 
-@coroutine_methods_raise_reply_error
+@make_methods_raise_reply_error
 class DoctorBroker:
     """The questions that `chasqui doctor` asks."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
 
-    async def read_info(self) -> dict[str, str] | None:
+    async def read_info_or_none(self) -> dict[str, str] | None:
         """Returns the fields of INFO; None if this user may not ask."""
         try:
             replies = [await self._broker.call("INFO", section) for section in INFO_SECTIONS]

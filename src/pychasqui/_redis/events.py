@@ -7,10 +7,10 @@ from ..errors import ReplyError
 from .calls import RedisCalls
 from .command_replies import read_newest_id
 from .keys import Keys
-from .replies import Entry, coroutine_methods_raise_reply_error, read_entries_of_one_stream, read_range
+from .replies import Entry, make_methods_raise_reply_error, read_entries_of_one_stream, read_range
 
 
-@coroutine_methods_raise_reply_error
+@make_methods_raise_reply_error
 class EventsBroker:
     """The conversation about one queue's events, over a connection that a blocked read may hold up."""
 

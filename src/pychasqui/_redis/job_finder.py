@@ -6,14 +6,14 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 
 from .._core.ids import read_ulid_time_ms
-from .._wire.entry import read_envelope_and_name
+from .._wire.entry import read_envelope_and_name_or_empty
 from .._wire.envelope import decode_envelope
 from .._wire.lenient import read_entry_id
 from ..errors import DecodeError
 from .broker import Broker
 from .entry_pages import LAST_ID, read_entry_range, read_range_in_pages
 from .keys import Keys
-from .replies import Entry, coroutine_methods_raise_reply_error
+from .replies import Entry, make_methods_raise_reply_error
 
 MAX_ENTRIES_BEFORE = 500  # entries that are read before the place where a job should be
 MAX_ENTRIES_BEHIND = 20_000  # entries that are read from there on: a process makes up to 10,000 ids in a millisecond
@@ -29,7 +29,7 @@ MAX_IDS_PER_MS = 2**14
 Match = Callable[[list[Entry]], Entry | None]  # finds the entry of a job on a page
 
 
-@coroutine_methods_raise_reply_error
+@make_methods_raise_reply_error
 class JobFinderBroker:
     """Reads pieces of a queue's streams: from an id onwards, or from an id back to older entries."""
 
@@ -152,7 +152,7 @@ def _number_to_entry_id(number: int) -> str:
 def _read_created_at_ms_or_zero(entry: Entry) -> int:
     """Returns when a job was added, by the clock of the process that added it; 0 if its entry cannot be decoded."""
     try:
-        envelope = decode_envelope(read_envelope_and_name(entry)[0])
+        envelope = decode_envelope(read_envelope_and_name_or_empty(entry)[0])
     except DecodeError:
         return 0
     id_time_ms = read_ulid_time_ms(envelope.id)  # more exact than created_at_ms, which all jobs of a bulk share

@@ -33,7 +33,7 @@ class LeaseCalls(RedisCalls):
         """Returns the time of the server's clock, the only one that leases are judged by."""
         return read_time_ms(await self.call("TIME"))
 
-    async def renew_worker_lease(
+    async def renew_lease_and_held_entries(
         self,
         group: str,
         consumer: str,
@@ -65,7 +65,7 @@ class LeaseCalls(RedisCalls):
         """Renews the lease of another living worker, and its hold on entries, if less than `renew_below_ms` is left.
 
         Returns whether it was renewed: not if that worker does so itself, has left or has no lease yet. Fails as
-        renew_worker_lease().
+        renew_lease_and_held_entries().
         """
         keys = (self._keys.stream, self._keys.workers_of(group), self._keys.group_reports(group))
         words = (group, consumer, lease_ms, renew_below_ms, WORKERS_KEPT_MS)

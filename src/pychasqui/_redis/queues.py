@@ -23,7 +23,7 @@ from .calls import RedisCalls
 from .command_replies import read_members_with_scores, read_scan_page
 from .inspector import InspectorBroker
 from .keys import REGISTRY, Keys
-from .replies import coroutine_methods_raise_reply_error, read_bytes_list, read_count, read_range
+from .replies import make_methods_raise_reply_error, read_bytes_list, read_count, read_range
 
 # The keys that a queue has if it has any job: stream, delayed, dlq, repeat. Results and the like do not match, of which
 # there may be millions.
@@ -59,7 +59,7 @@ class OfficialFacts:
     repeatable_count: int
 
 
-@coroutine_methods_raise_reply_error
+@make_methods_raise_reply_error
 class QueuesBroker:
     """Finds the queues of a server by their registry and by SCAN, and asks about each."""
 

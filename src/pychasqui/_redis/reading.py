@@ -35,9 +35,9 @@ class ReadInFlight:
     def __await__(self) -> Generator[Any, None, list[Entry]]:
         return self._arrived.__await__()
 
-    def on_reply(self, reply: Any) -> None:
+    def pass_on_reply(self, reply: Any) -> None:
         if isinstance(reply, ChasquiError):
-            self._fail_waiter(reply)
+            self._fail_waiter_unless_done(reply)
             return
         self.reply_bytes = self._socket.arriving_bytes
         try:
@@ -47,11 +47,11 @@ class ReadInFlight:
                 # hot: a turn of the loop before the task that awaits them is awake
                 self._request.on_small_batch(entries)
         except Exception as error:  # noqa: BLE001  the reader's defect, not the socket's: the reader gets it
-            self._fail_waiter(error)
+            self._fail_waiter_unless_done(error)
         else:
             if not self._arrived.done():
                 self._arrived.set_result(entries)
 
-    def _fail_waiter(self, error: Exception) -> None:
+    def _fail_waiter_unless_done(self, error: Exception) -> None:
         if not self._arrived.done():
             self._arrived.set_exception(error)

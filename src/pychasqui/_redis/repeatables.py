@@ -13,7 +13,7 @@ from ..errors import ReplyError
 from . import scripts
 from .broker import Broker
 from .keys import Keys
-from .replies import OtherLeader, coroutine_methods_raise_reply_error
+from .replies import OtherLeader, make_methods_raise_reply_error
 
 # A spec holds a payload, which is bounded, a name, and a pattern of some text.
 MAX_SPEC_BYTES = 2 * 1024 * 1024
@@ -72,7 +72,7 @@ class StoredRepeatable(NamedTuple):
     is_paused: bool
 
 
-@coroutine_methods_raise_reply_error
+@make_methods_raise_reply_error
 class RepeatablesBroker:
     """The conversation about one queue's repeatables, over a broker's connection."""
 
@@ -93,7 +93,7 @@ class RepeatablesBroker:
         arguments = (holder, lease_ms, batch, self._keys.prefix, MAX_LEADER_LEASE_MS, MAX_SPEC_BYTES, MAX_SPECS_BYTES)
         leads, now_ms, next_due_ms, *rest = await self._broker.run_script(scripts.DUE_REPEATABLES, keys, arguments)
         if not leads:
-            return DueRepeatables(False, now_ms, next_due_ms, [], OtherLeader.read(rest))
+            return DueRepeatables(False, now_ms, next_due_ms, [], OtherLeader.from_reply(rest))
         specs = [
             DueSpec(
                 key.decode("utf-8", "surrogateescape"),

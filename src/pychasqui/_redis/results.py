@@ -12,7 +12,7 @@ from .._wire.lenient import read_int
 from .calls import RedisCalls
 from .command_replies import read_stored_bytes_list
 from .keys import Keys
-from .replies import coroutine_methods_raise_reply_error, read_count, read_range
+from .replies import make_methods_raise_reply_error, read_count, read_range
 
 
 class LogLine(NamedTuple):
@@ -22,7 +22,7 @@ class LogLine(NamedTuple):
     text: str
 
 
-@coroutine_methods_raise_reply_error
+@make_methods_raise_reply_error
 class ResultsBroker:
     """The conversation about one queue's results, over a broker's connection."""
 

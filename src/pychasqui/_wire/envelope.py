@@ -96,7 +96,7 @@ def read_timeout_s_or_zero(extras: bytes) -> float:
     return timeout_ms / 1000 if type(timeout_ms) is int and 0 < timeout_ms < 2**53 else 0.0
 
 
-def read_expiry_ms(extras: bytes) -> int | None:
+def read_expiry_ms_or_none(extras: bytes) -> int | None:
     """Returns the server's time from which on the job is not started; None if it may start at any time."""
     expires_ms = read_extra_or_none(extras, EXPIRES) if b"x" in extras else None
     return expires_ms if type(expires_ms) is int and expires_ms >= 0 else None

@@ -13,7 +13,7 @@ from .._core.outcome import CANCELLED, EXPIRED, Retry, decide_retry_or_dead, mak
 from .._core.retry_options import KINDS, RetryPolicy
 from .._redis.failed_jobs import Buried, Rescheduled
 from .._wire.dead_letter import encode_dead_letter, encode_letter_of_rejected_entry
-from .._wire.entry import read_name_of_rejected
+from .._wire.entry import read_name_of_rejected_or_empty
 from .._wire.envelope import PUT_BACKS, SNOOZES, encode_envelope, read_put_back_count, set_or_remove_extra
 from .._wire.event import now_ms
 from .._wire.member import make_delayed_member
@@ -93,7 +93,9 @@ class FailureHandler:
         if self._failure_log.take_room_for_death_line():
             log.warning("entry %s cannot be run and is dead: %s: %.200r", entry_id.decode(), reason, detail)
         letter = encode_letter_of_rejected_entry(entry_id, fields, reason, detail, self._consumer)
-        self._bury(Buried(entry_id, delivery, letter, None, False, read_name_of_rejected(fields), now_ms(), reason, 0))
+        self._bury(
+            Buried(entry_id, delivery, letter, None, False, read_name_of_rejected_or_empty(fields), now_ms(), reason, 0)
+        )
 
     def _reschedule_job(self, job: Delivery, failure: Failure, delay_ms: int, member: bytes) -> None:
         self._failure_log.log_first_or_count(job, failure, "next in %d ms", delay_ms)

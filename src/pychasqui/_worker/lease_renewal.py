@@ -132,8 +132,8 @@ class LeaseRenewal:
         first, *others = (entries[start : start + IDS_A_CALL] for start in range(0, max(len(entries), 1), IDS_A_CALL))
         record, kept_ms = self._record_maker.make_worker_record(), self._record_maker.kept_ms
         answers = await asyncio.gather(
-            self._broker.renew_worker_lease(*me, first, record=record, record_kept_ms=kept_ms),
-            *(self._broker.renew_worker_lease(*me, batch) for batch in others),
+            self._broker.renew_lease_and_held_entries(*me, first, record=record, record_kept_ms=kept_ms),
+            *(self._broker.renew_lease_and_held_entries(*me, batch) for batch in others),
         )
         if answers[0].flags is not None:
             self._queue_watch.handle_queue_flags(answers[0].flags)

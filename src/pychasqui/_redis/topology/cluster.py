@@ -49,7 +49,7 @@ class ClusterSurvey:
         now = asyncio.get_running_loop().time()
         if known is None:
             return await self._ask_nodes_for_newer_map_or_return_known(known)
-        self._start_pings_of_masters({owner for slot in slots if (owner := known.find_owner(slot)) is not None})
+        self._start_missing_pings_of_masters({owner for slot in slots if (owner := known.find_owner(slot)) is not None})
         if is_suspicious or self._silent or any(known.find_owner(slot) is None for slot in slots):
             self._suspicious_until = now + SUSPICIOUS_S
         if now >= self._suspicious_until and now < self._ask_at:
@@ -66,7 +66,7 @@ class ClusterSurvey:
             await asyncio.wait(self._pings.values())
         await self._nodes.close()
 
-    def _start_pings_of_masters(self, owners: set[Address]) -> None:
+    def _start_missing_pings_of_masters(self, owners: set[Address]) -> None:
         self._silent &= owners
         self._pings = {address: ping for address, ping in self._pings.items() if address in owners or not ping.done()}
         for address in owners:

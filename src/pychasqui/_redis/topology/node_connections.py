@@ -54,7 +54,7 @@ class FixedDestination:
     def report_trouble(self, endpoint: Endpoint, error: object) -> None:
         """There is no other."""
 
-    def record_moved_slot_and_check_may_stay(self, endpoint: Endpoint, error: object) -> bool:
+    def note_moved_slot_and_tell_if_may_stay(self, endpoint: Endpoint, error: object) -> bool:
         """No slot is asked for."""
         return False
 
