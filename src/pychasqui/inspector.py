@@ -16,7 +16,7 @@ from ._wire.dead_letter import read_dead_letter
 from ._wire.entry import read_envelope_and_name_or_empty
 from ._wire.envelope import PUT_BACKS, decode_envelope, read_put_back_count
 from ._wire.lenient import read_entry_id, read_time_ms_or_zero
-from ._wire.member import split_member
+from ._wire.member import split_delayed_member
 from ._wire.msgpack import decode_data
 from ._wire.worker_record import WorkerInfo, read_worker_record_or_error
 from .errors import DecodeError, InvalidArgument
@@ -257,7 +257,7 @@ def _make_active_view(entry_id: str, pending: HeldEntry) -> JobView:
 
 def make_delayed_view(member: bytes, due: float) -> JobView:
     try:
-        name, envelope = split_member(member)
+        name, envelope = split_delayed_member(member)
     except DecodeError as error:
         return JobView("delayed", None, due_ms=read_time_ms_or_zero(due), error=str(error))
     return _make_envelope_view("delayed", envelope, name, due_ms=read_time_ms_or_zero(due))

@@ -167,7 +167,7 @@ class Queue(OfficialNames, CancelAndReschedule, PauseAndPurge):
             )
         if wait_replicas:
             checks.check_int("wait_replicas", wait_replicas, 0)
-        encoded = self._encoder.encode(name, data, job_id, options)
+        encoded = self._encoder.check_and_encode(name, data, job_id, options)
         return await sender.await_added_job(sender.send_one(encoded, wait_replicas), encoded, name, data)
 
     async def add_bulk(self, jobs: Iterable[Mapping[str, Any]], *, wait_replicas: int = 0) -> list[Job]:
@@ -180,7 +180,7 @@ class Queue(OfficialNames, CancelAndReschedule, PauseAndPurge):
         checks.check_int("wait_replicas", wait_replicas, 0)
         checks.check_is_iterable("jobs", jobs, "of mappings with add()'s arguments")
         given = list(jobs)  # the caller's list may change while several batches are sent
-        return await sender.add_bulk(self._encoder.encode_all(given), given, wait_replicas)
+        return await sender.add_bulk(self._encoder.check_and_encode_all(given), given, wait_replicas)
 
     async def fire_now(self, key: str) -> Job:
         """Adds a job of a repeatable at once, beside its schedule and not counted as one of its fires."""
@@ -218,7 +218,7 @@ class Queue(OfficialNames, CancelAndReschedule, PauseAndPurge):
         from .inspector import check_page_position
 
         checked = checks.check_job_id(job_id), check_page_position(after), checks.check_int("limit", limit, 1)
-        return await self._get_or_open_loop_session().results.read_log_after(*checked)
+        return await self._get_or_open_loop_session().results.read_log_lines_after(*checked)
 
     async def wait_for_result(self, job_id: str, *, timeout: float = 30.0) -> Any:  # noqa: ASYNC109  the official name
         """Waits for what the job's handler returns.

@@ -203,7 +203,7 @@ class TestLeases:
         await bench.broker.increment_delivery_counts_if_same(GROUP, ME, [(ids[0], 1)])
         assert (await bench.broker.renew_lease_and_held_entries(GROUP, ME, LEASE_MS, [(ids[0], 2)])).lost == []
         renewed = await bench.broker.renew_lease_and_held_entries(GROUP, ME, LEASE_MS, [(one, 1) for one in ids])
-        assert renewed == RenewalResult(QueueFlags(False, False), living=1, over=0, lost=ids)
+        assert renewed == RenewalResult(QueueFlags(False, False), living_count=1, ended_count=0, lost=ids)
         now_ms = await bench.broker.read_server_time_ms()
         assert 0 < (await bench.broker.read_lease_ends(GROUP))[b"me"] - now_ms <= LEASE_MS
 
@@ -214,7 +214,7 @@ class TestLeases:
             await bench.broker.renew_lease_and_held_entries(GROUP, consumer, LEASE_MS, [])
         assert not await bench.leave(OTHER)
         renewed = await bench.broker.renew_lease_and_held_entries(GROUP, ME, LEASE_MS, [])
-        assert (renewed.living, renewed.over) == (1, 1)
+        assert (renewed.living_count, renewed.ended_count) == (1, 1)
         assert await bench.broker.read_ended_leases(GROUP, await bench.broker.read_server_time_ms()) == {
             OTHER.encode(): 0.0
         }

@@ -33,7 +33,7 @@ from pychasqui._redis.reading import ReadRequest
 from pychasqui._redis.replies import ByteBounds, ClaimedEntry
 from pychasqui._wire.dead_letter import encode_dead_letter
 from pychasqui._wire.envelope import decode_envelope, encode_envelope
-from pychasqui._wire.member import split_member
+from pychasqui._wire.member import split_delayed_member
 from pychasqui._wire.msgpack import encode_data
 from pychasqui._worker.failures import make_next_run_member
 from tests.support.outcomes import buried, rescheduled
@@ -682,7 +682,7 @@ class Machine(RuleBasedStateMachine):
         }
         now_ms = self._now_ms()
         assert {
-            member: (decode_envelope(split_member(member)[1]).id, due <= now_ms)
+            member: (decode_envelope(split_delayed_member(member)[1]).id, due <= now_ms)
             for member, due in delayed
             if due <= now_ms + 1 + LONG_MS  # what was rescheduled within this very millisecond is due at the next one
         } == self.model.delayed

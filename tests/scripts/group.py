@@ -16,7 +16,7 @@ import redis
 from pychasqui._core.limits import MAX_REGISTERED, MAX_WORKER_LEASE_MS, REGISTERED_MS
 from pychasqui._redis import scripts
 from pychasqui._redis.dialect import parse_version
-from pychasqui._redis.keys import REGISTRY, Keys, keys_of_job
+from pychasqui._redis.keys import REGISTRY, Keys, make_keys_of_job
 from pychasqui._redis.leases import MUST_CLAIM
 from pychasqui._redis.replies import (
     OtherClaim,
@@ -374,7 +374,7 @@ class Group:
     def cancel(
         self, job_id: str, entry_id: bytes | str = "", *, is_lost: bool = False, most_notes: int = 10_000
     ) -> str:
-        keys = [KEYS.stream, KEYS.delayed, KEYS.events, KEYS.cancelled, *keys_of_job(KEYS, job_id)]
+        keys = [KEYS.stream, KEYS.delayed, KEYS.events, KEYS.cancelled, *make_keys_of_job(KEYS, job_id)]
         head = (job_id, entry_id, int(is_lost), KEPT_MS, most_notes, EVENTS_MAX_LEN, KEYS.pause_channel)
         word, name = self.run(scripts.CANCEL, keys, *head)
         self.cancelled_name = name.decode()

@@ -34,7 +34,7 @@ from pychasqui._wire.envelope import (
     read_extra_or_none,
     read_timeout_s_or_zero,
 )
-from pychasqui._wire.member import make_delayed_member, split_member
+from pychasqui._wire.member import make_delayed_member, split_delayed_member
 from pychasqui._wire.msgpack import decode_data, encode_data
 from pychasqui._wire.msgpack_scan import MAX_DEPTH, find_end_of_skipped_value
 from pychasqui._wire.retry_override import decode_retry, encode_retry
@@ -235,7 +235,7 @@ def test_a_delayed_member_is_the_one_of_the_official_producer(recorded: str) -> 
     name, job_id, created_at_ms = MEMBERS[recorded]
     envelope = encode_envelope(job_id, encode_data({"x": 1}), created_at_ms, 0, None)
     assert make_delayed_member(name, envelope).hex() == recorded
-    assert split_member(bytes.fromhex(recorded)) == (name, envelope)
+    assert split_delayed_member(bytes.fromhex(recorded)) == (name, envelope)
 
 
 @pytest.mark.parametrize(
@@ -249,18 +249,18 @@ def test_a_delayed_member_is_the_one_of_the_official_producer(recorded: str) -> 
 )
 def test_a_member_too_short_for_its_name_is_refused(member: bytes, text: str) -> None:
     with pytest.raises(DecodeError, match=text):
-        split_member(member)
+        split_delayed_member(member)
 
 
 def test_a_member_may_end_with_its_name_and_leave_an_empty_envelope_to_be_refused() -> None:
-    assert split_member(b"\x01\x00\x00\x00a") == ("a", b"")
-    assert split_member(bytes(4)) == ("", b"")
+    assert split_delayed_member(b"\x01\x00\x00\x00a") == ("a", b"")
+    assert split_delayed_member(bytes(4)) == ("", b"")
 
 
 def test_a_name_that_is_missing_or_not_utf8_is_empty() -> None:
     assert decode_name_or_empty(None) == decode_name_or_empty(b"") == decode_name_or_empty(b"\xff") == ""
     assert decode_name_or_empty("wörk".encode()) == "wörk"
-    assert split_member(b"\x01\x00\x00\x00\xffenvelope") == ("", b"envelope")
+    assert split_delayed_member(b"\x01\x00\x00\x00\xffenvelope") == ("", b"envelope")
 
 
 def test_a_name_that_utf8_cannot_hold_is_refused() -> None:

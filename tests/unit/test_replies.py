@@ -173,7 +173,7 @@ ASKS: dict[str, Callable[[Broker], Any]] = {
     "entry by time": lambda broker: JobFinderBroker(broker, KEYS).find_entry_created_around(lambda page: None, 1000),
     "newest events": lambda broker: EventsBroker(broker, KEYS).read_newest_events(5),
     "events": lambda broker: EventsBroker(broker, KEYS).read_or_wait_for_events("0-0", 5, 10),
-    "log": lambda broker: ResultsBroker(broker, KEYS).read_log_after("job", "", 5),
+    "log": lambda broker: ResultsBroker(broker, KEYS).read_log_lines_after("job", "", 5),
     "workers": lambda broker: InspectorBroker(broker, KEYS, "g").read_records_of_living_workers(),
 }
 

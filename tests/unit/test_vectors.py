@@ -32,7 +32,7 @@ from pychasqui._wire.event import (
     make_retry_event,
     read_event,
 )
-from pychasqui._wire.member import make_delayed_member, split_member
+from pychasqui._wire.member import make_delayed_member, split_delayed_member
 from pychasqui._wire.msgpack import decode_data, encode_data
 from pychasqui._wire.repeatable import decode_spec, encode_spec
 from pychasqui._wire.worker_record import WorkerInfo, encode_worker, read_worker_record_or_error
@@ -96,7 +96,7 @@ def test_an_envelope_of_this_shape_is_read_or_refused(vector: dict[str, Any]) ->
 def test_a_delayed_member_has_these_bytes(vector: dict[str, Any]) -> None:
     name, envelope, raw = vector["name"], bytes.fromhex(vector["envelope"]), bytes.fromhex(vector["hex"])
     assert make_delayed_member(name, envelope) == raw
-    assert split_member(raw) == (name, envelope)
+    assert split_delayed_member(raw) == (name, envelope)
 
 
 @each("entry")

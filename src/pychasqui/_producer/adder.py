@@ -55,7 +55,7 @@ class Adder:
         self._free_slots = list(range(ADD_WINDOW))
         self._sent: set[AddBatch] = set()
         self._stuck: list[AddBatch] = []
-        self._recovery: asyncio.Task[None] | None = None
+        self._resending: asyncio.Task[None] | None = None
         self._refusal: ReplyError | None = None  # the last one after which a batch is sent again
         self._pause_s = 0.0
         self._has_lost_replies = False
@@ -136,9 +136,9 @@ class Adder:
         waiters = [waiter for batch in self._list_unanswered_batches() for waiter in batch.waiters]
         if waiters:
             await asyncio.wait(waiters)
-        if self._recovery is not None:
-            self._recovery.cancel()
-            await asyncio.wait({self._recovery})
+        if self._resending is not None:
+            self._resending.cancel()
+            await asyncio.wait({self._resending})
         is_needed = self._has_lost_replies or not self._last_number
         if not is_needed and self._add_broker.get_or_make_session_if_connected() is not None:
             with suppress(RedisTrouble):  # its TTL ends it
@@ -194,7 +194,7 @@ class Adder:
             return
         elif batch.options is None:
             head = (batch.slot, batch.number, batch.max_stream_len, batch.needed_room)
-            session.write_add(*head, batch.envelopes, batch.names)
+            session.write_add_of_batch(*head, batch.envelopes, batch.names)
         else:
             needed_room = batch.needed_room if batch.is_bulk else 0  # single adds are each for themselves
             head = (batch.slot, batch.number, batch.max_stream_len, needed_room)
@@ -275,9 +275,9 @@ class Adder:
         batch.fail_waiters(error)
 
     def _start_resending_unless_running(self) -> None:
-        if self._recovery is None or self._recovery.done():
-            self._recovery = asyncio.create_task(self._resend_until_none_is_stuck(), name="chasqui add again")
-            self._recovery.add_done_callback(self._fail_batches_if_resending_failed)
+        if self._resending is None or self._resending.done():
+            self._resending = asyncio.create_task(self._resend_until_none_is_stuck(), name="chasqui add again")
+            self._resending.add_done_callback(self._fail_batches_if_resending_failed)
 
     def _fail_batches_if_resending_failed(self, recovery: asyncio.Task[None]) -> None:
         """Answers all adds if the recovery failed, by a defect or because the program has cancelled all tasks."""

@@ -113,7 +113,9 @@ class Encoder:
         self._names: dict[str, bytes] = {}  # those that passed their check
         self._has_warned = False
 
-    def encode(self, name: str, data: Any, job_id: str | None = None, options: JobOptions = NO_OPTIONS) -> EncodedJob:
+    def check_and_encode(
+        self, name: str, data: Any, job_id: str | None = None, options: JobOptions = NO_OPTIONS
+    ) -> EncodedJob:
         """Encodes one job."""
         raw_name = self._names.get(name) if type(name) is str else None
         if raw_name is None:
@@ -134,7 +136,7 @@ class Encoder:
             )
         return EncodedJob(own_id, envelope, raw_name, add_options, now_ms, bool(extras))
 
-    def encode_all(self, jobs: Sequence[Mapping[str, Any]]) -> JobBatch:
+    def check_and_encode_all(self, jobs: Sequence[Mapping[str, Any]]) -> JobBatch:
         """Encodes mappings of add()'s arguments; the error for one that cannot be encoded names its position."""
         encoded = self._encode_if_all_plain(jobs)
         if encoded is not None:
@@ -143,7 +145,7 @@ class Encoder:
         position = -1
         try:
             for position, job in enumerate(jobs):  # noqa: B007  used when one fails
-                encoded.append(self._encode_mapping(job))
+                encoded.append(self._check_and_encode_mapping(job))
         except ChasquiError as error:
             raise type(error)(f"job {position} of the bulk: {error}") from None
         except (KeyError, TypeError, AttributeError) as error:
@@ -182,12 +184,12 @@ class Encoder:
             return None
         return JobBatch(now_ms, ids, envelopes, names)
 
-    def _encode_mapping(self, job: Mapping[str, Any]) -> EncodedJob:
+    def _check_and_encode_mapping(self, job: Mapping[str, Any]) -> EncodedJob:
         if unknown := job.keys() - BULK_KEYS:
             raise InvalidArgument(f"unknown option {min(unknown, key=str)!r}; known are {', '.join(sorted(BULK_KEYS))}")
         options: Any = dict(job)
         name, data, job_id = options.pop("name"), options.pop("data", None), options.pop("job_id", None)
-        return self.encode(name, data, job_id, options)
+        return self.check_and_encode(name, data, job_id, options)
 
     def _warn_once_if_datetime_is_naive(self, at: object) -> None:
         """Warns once: the official package takes a naive datetime for UTC, and most users mean their local time."""

@@ -22,7 +22,7 @@ from . import scripts
 from .add_transaction import AddTransactions
 from .connection import Connection
 from .delayed import INDEX_KEPT_MS
-from .keys import Keys, shard_channel
+from .keys import Keys, make_shard_channel_name
 from .registry import send_registration
 from .replies import ADD_STATUSES, read_count
 from .socket import OnReply, Socket, pack
@@ -45,7 +45,7 @@ class AddSession:
         self.socket = socket
         self.can_use_idmp = socket.dialect is not None and socket.dialect.idmp
         has_shards = socket.dialect is not None and socket.dialect.has_shards
-        self._due_channel = shard_channel(broker.due_channel) if has_shards else broker.due_channel
+        self._due_channel = make_shard_channel_name(broker.due_channel) if has_shards else broker.due_channel
         self.transactions = AddTransactions(socket, *broker.add_keys)
         self.expect = socket.expect_reply  # hot: a job that is alone is sent before it is recorded here
 
@@ -66,12 +66,12 @@ class AddSession:
     def write_add_of_one(
         self, ledger_slot: int, batch_number: int, max_stream_len: int, envelope: bytes, name: bytes
     ) -> None:
-        """Does what write_add() does, for a single job."""
+        """Does what write_add_of_batch() does, for a single job."""
         self._write_add_call(
             (ledger_slot, batch_number, self._broker.ledger_ttl_ms, max_stream_len, 1, 1, 1, name, b"", envelope)
         )
 
-    def write_add(
+    def write_add_of_batch(
         self,
         ledger_slot: int,
         batch_number: int,

@@ -16,7 +16,7 @@ from ..errors import ConnectionLost, ReplyError
 from .connection import Connection
 from .error_actions import ErrorAction, action_for, may_send_again_after
 from .event_batch import EventsOnSend, send_or_drop_events
-from .keys import Keys, shard_channel
+from .keys import Keys, make_shard_channel_name
 from .scripts import Script
 from .socket import OnReply, pack
 from .topology.node_map import compute_slot_of_key
@@ -150,13 +150,15 @@ class RedisCalls:
         if socket.dialect.protocol < 3:  # there a connection that listens can do nothing else
             return False
         if socket.dialect.has_shards:
-            return socket.subscribe_unless_refused(shard_channel(channel), on_message, deadline, is_shard=True)
+            return socket.subscribe_unless_refused(
+                make_shard_channel_name(channel), on_message, deadline, is_shard=True
+            )
         return socket.subscribe_unless_refused(channel, on_message, deadline)
 
     async def find_channel_name_at_server(self, channel: str) -> str:
         """Returns the channel that is used at the connected server, for a script that publishes to it."""
         await self._connection.get_or_open_socket(self._connection.make_deadline())
-        return shard_channel(channel) if self.has_shard_channels else channel
+        return make_shard_channel_name(channel) if self.has_shard_channels else channel
 
     async def publish_and_wait(self, channel: str, message: str) -> None:
         """Publishes, and waits until the server has the message. Its subscribers may miss it."""
@@ -168,7 +170,7 @@ class RedisCalls:
     def publish(self, channel: str, message: str | int) -> None:
         """Publishes in this turn's write. No caller waits for it, and it may be lost."""
         if self.has_shard_channels:
-            self.send(("SPUBLISH", shard_channel(channel), message), ignore_reply)
+            self.send(("SPUBLISH", make_shard_channel_name(channel), message), ignore_reply)
         else:
             self.send(("PUBLISH", channel, message), ignore_reply)
 

@@ -9,7 +9,7 @@ from .._core.limits import MOVED_BYTES
 from .._wire.entry import make_entry_sort_key
 from . import scripts
 from .calls import RedisCalls
-from .keys import keys_of_job
+from .keys import make_keys_of_job
 from .replies import QueueFlags, as_text, make_reader_raise_reply_error, read_count, require_bytes
 
 NOTES_KEPT_MS = 7 * 24 * 3600 * 1000  # of jobs that no worker takes
@@ -50,7 +50,7 @@ class CancelCalls(RedisCalls):
         `entry_id` is where it was found, "" if it was not; `may_be_in_unread_entry` says that it may be in an entry
         that was not looked at. Sent again, it does not find a job that it has removed.
         """
-        keys, own = self._keys, keys_of_job(self._keys, job_id)
+        keys, own = self._keys, make_keys_of_job(self._keys, job_id)
         head = (job_id, entry_id, int(may_be_in_unread_entry), NOTES_KEPT_MS, MAX_NOTES)
         arguments = (*head, events_max_len, await self.find_channel_name_at_server(self._keys.pause_channel))
         return _read_cancel_answer(

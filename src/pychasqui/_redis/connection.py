@@ -274,12 +274,12 @@ class Connection:
             socket.end_reason, (ReplyTooLarge, Redirected)
         ):  # the caller logs the one, the route the other
             self._report_failure(socket.end_reason)
-        if socket.refused_by is None or self._has_been_open_for_long():
+        if socket.wrong_server_reply is None or self._has_been_open_for_long():
             self._backoff.reset()
-        if socket.refused_by is not None:
-            self._role_check.require_check_if_server_was_wrong(socket.refused_by)
+        if socket.wrong_server_reply is not None:
+            self._role_check.require_check_if_server_was_wrong(socket.wrong_server_reply)
             if self._endpoint is not None:
-                self._destination.report_trouble(self._endpoint, socket.refused_by)
+                self._destination.report_trouble(self._endpoint, socket.wrong_server_reply)
 
     def _use_socket_and_report_up(self, socket: Socket) -> None:
         self.socket, self.trouble, self._opened_at = socket, None, asyncio.get_running_loop().time()

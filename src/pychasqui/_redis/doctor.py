@@ -131,7 +131,7 @@ class DoctorBroker:
         groups = (
             read_last_delivered_id_by_group(await broker.call("XINFO", "GROUPS", keys.stream)) if has_stream else {}
         )
-        consumers = await self._read_consumers(broker, keys) if GROUP.encode() in groups else []
+        consumers = await self._read_consumers_if_group_exists(broker, keys) if GROUP.encode() in groups else []
         has_dead, has_dropped = types[keys.dead] == "stream", types[keys.dead_dropped] == "string"
         dropped = await broker.call("GET", keys.dead_dropped) if has_dropped else None
         return QueueHealth(
@@ -148,7 +148,7 @@ class DoctorBroker:
             repeatable_late_ms=await _read_lateness_ms(broker, keys.repeat, now_ms) if keys.repeat not in wrong else 0,
         )
 
-    async def _read_consumers(self, broker: Broker, keys: Keys) -> list[ConsumerState]:
+    async def _read_consumers_if_group_exists(self, broker: Broker, keys: Keys) -> list[ConsumerState]:
         try:
             return read_consumer_states(await broker.call("XINFO", "CONSUMERS", keys.stream, GROUP))
         except ReplyError as error:

@@ -22,7 +22,7 @@ class PendingCalls(LeaseCalls):
         self, group: str, consumer: str, after_id: bytes, last_id: bytes, count: int, bounds: ByteBounds
     ) -> list[ClaimedEntry]:
         """Returns a page of entries that are pending for this consumer, after an entry id; b"" for the first page."""
-        arguments = (group, consumer, _range_start_after(after_id), last_id, count, *bounds)
+        arguments = (group, consumer, _make_range_start_after(after_id), last_id, count, *bounds)
         return read_entries_with_delivery_counts(
             await self.run_script(scripts.LIST_PENDING, (self._keys.stream,), arguments)
         )
@@ -32,7 +32,7 @@ class PendingCalls(LeaseCalls):
     ) -> list[tuple[bytes, int]]:
         """Returns a page of the ids that are pending for this consumer, each with how often it was delivered."""
         page = await self.call(
-            "XPENDING", self._keys.stream, group, _range_start_after(after_id), last_id, count, consumer
+            "XPENDING", self._keys.stream, group, _make_range_start_after(after_id), last_id, count, consumer
         )
         return [(entry.entry_id, entry.deliveries) for entry in read_pending_entries(page)]
 
@@ -81,6 +81,6 @@ class PendingCalls(LeaseCalls):
         return read_released_entries(await self.run_script(scripts.RELEASE_ENTRIES, keys, (*head, *arguments)))
 
 
-def _range_start_after(after: bytes) -> bytes:
+def _make_range_start_after(after: bytes) -> bytes:
     """Returns the start of a range that begins after an entry."""
     return b"(" + after if after else b"-"

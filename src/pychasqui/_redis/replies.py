@@ -283,8 +283,8 @@ class RenewalResult(NamedTuple):
     """What one call of renew_worker_lease.lua found."""
 
     flags: QueueFlags | None  # None: the server does not say
-    living: int  # workers of the group whose leases go on
-    over: int  # leases that are over, or of workers that have left
+    living_count: int  # workers of the group whose leases go on
+    ended_count: int  # leases that are over, or of workers that have left
     lost: list[bytes]  # entries that are no longer this worker's by the delivery that it knows
 
 

@@ -43,7 +43,7 @@ class ResultsBroker:
         keys = (self._keys.result(job_id), self._keys.progress(job_id), self._keys.log(job_id))
         return bool(read_count(await self._call("DEL", *keys)))
 
-    async def read_log_after(self, job_id: str, after: str, count: int) -> list[LogLine]:
+    async def read_log_lines_after(self, job_id: str, after: str, count: int) -> list[LogLine]:
         """Returns the first lines of a job's log behind the line `after`; "" for all."""
         start = f"({after}" if after else "-"
         entries = read_range(await self._call("XRANGE", self._keys.log(job_id), start, "+", "COUNT", count))

@@ -64,7 +64,7 @@ class Socket(asyncio.BufferedProtocol):
         self.scripts: set[bytes] = set()  # hashes of the scripts that were sent on this socket
         self.end_reason: ChasquiError | None = None  # why nothing more can be sent
         self._is_retired = False  # it is lost, and what is in flight is still answered
-        self.refused_by: ReplyError | None = None  # the reply of a server that is the wrong one
+        self.wrong_server_reply: ReplyError | None = None  # the reply of a server that is the wrong one
         self._loop = loop
         self._on_moved = on_moved  # has those leave that need the slot; False if they cannot
         self._parser = hiredis.Reader(
@@ -80,8 +80,8 @@ class Socket(asyncio.BufferedProtocol):
         self._next_check_at = 0.0  # of what has moved: no earlier, however early the deadline of a new call is
         self._unsent: list[bytes] = []
         self._transport: asyncio.Transport | None = None
-        self._alarm: asyncio.TimerHandle | None = None
-        self._alarm_at = float("inf")
+        self._deadline_timer: asyncio.TimerHandle | None = None
+        self._deadline_timer_at = float("inf")
         self._congestion_end: asyncio.Future[None] | None = None
         self.watcher: object | None = None  # whose keys the server watches for this socket
         self._listeners: dict[bytes, Callable[[bytes], None]] = {}  # by channel
@@ -102,7 +102,7 @@ class Socket(asyncio.BufferedProtocol):
             self._loop.call_soon(self.flush)
         self._unsent.append(packed)
         self._pending.append((on_reply, deadline, False))
-        if deadline < self._alarm_at:
+        if deadline < self._deadline_timer_at:
             self._set_deadline_timer(deadline)
 
     def write_if_open_without_reply_handler(self, packed: bytes) -> None:
@@ -122,7 +122,7 @@ class Socket(asyncio.BufferedProtocol):
             on_reply(self.end_reason)
             return
         self._pending.append((on_reply, deadline, True))
-        if deadline < self._alarm_at:
+        if deadline < self._deadline_timer_at:
             self._set_deadline_timer(deadline)
 
     def ask(self, packed: bytes, deadline: float) -> asyncio.Future[Any]:
@@ -233,10 +233,10 @@ class Socket(asyncio.BufferedProtocol):
     def _make_error_and_end_socket_if_wrong(self, message: str) -> ReplyError:
         """Makes the error for an error reply. The caller gets it first; then the socket ends, if it must."""
         error = ReplyError(message)
-        if should_reconnect_after(error) and self.refused_by is None:
+        if should_reconnect_after(error) and self.wrong_server_reply is None:
             if error.code == "MOVED" and self._on_moved is not None and self._on_moved(error):
                 return error
-            self.refused_by = error
+            self.wrong_server_reply = error
             if error.code == "MOVED":  # of one slot; the node is well, and answers what it has got already
                 self._loop.call_soon(self.close_when_answered, Redirected(f"connecting to another node: {error}"))
             else:
@@ -257,8 +257,8 @@ class Socket(asyncio.BufferedProtocol):
 
     def _enforce_deadlines(self) -> None:
         """Runs when the timer fires. One timer serves all calls: a reply does not move it."""
-        self._alarm_at, now = float("inf"), self._loop.time()
-        deadline = min((due for _, due, _ in self._pending), default=self._alarm_at)
+        self._deadline_timer_at, now = float("inf"), self._loop.time()
+        deadline = min((due for _, due, _ in self._pending), default=self._deadline_timer_at)
         if deadline > now:
             self._bytes_at_last_check = None
             if self._pending:
@@ -306,14 +306,14 @@ class Socket(asyncio.BufferedProtocol):
             on_reply(CommandTimeout("the server did not answer in time"))
 
     def _set_deadline_timer(self, deadline: float) -> None:
-        if self._alarm is not None:
-            self._alarm.cancel()
-        self._alarm_at = deadline
-        self._alarm = self._loop.call_at(deadline, self._enforce_deadlines)
+        if self._deadline_timer is not None:
+            self._deadline_timer.cancel()
+        self._deadline_timer_at = deadline
+        self._deadline_timer = self._loop.call_at(deadline, self._enforce_deadlines)
 
     def _fail_pending_and_wake_writers(self, reason: ChasquiError) -> None:
-        if self._alarm is not None:
-            self._alarm.cancel()
+        if self._deadline_timer is not None:
+            self._deadline_timer.cancel()
         self.resume_writing()
         self._unsent.clear()
         while self._pending:

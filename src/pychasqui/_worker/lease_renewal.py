@@ -137,8 +137,8 @@ class LeaseRenewal:
         )
         if answers[0].flags is not None:
             self._queue_watch.handle_queue_flags(answers[0].flags)
-        self._living_workers.set_living_workers(answers[0].living)
-        if answers[0].over:
+        self._living_workers.set_living_workers(answers[0].living_count)
+        if answers[0].ended_count:
             self._call_in_worker_loop(self._ended_leases.send)
         return {entry_id for answer in answers for entry_id in answer.lost}
 

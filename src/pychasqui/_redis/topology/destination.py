@@ -75,7 +75,7 @@ class RoutedDestination:
         if isinstance(error, ReplyError) and (moved := _read_moved_or_none(error, endpoint)) is not None:
             route.set_slot_owner_and_notify(*moved)
         else:
-            route.request_refresh()
+            route.request_refresh_if_running()
 
     def note_moved_slot_and_tell_if_may_stay(self, endpoint: Endpoint, error: ReplyError) -> bool:
         route, moved = self._locator.route, _read_moved_or_none(error, endpoint)

@@ -83,14 +83,14 @@ class Route:
                 self._map = self._map.with_owner(slot, address)
         if is_new:
             log.info("%s: slot %s is at %s now", self, slot, address)
-            self.request_refresh()
+            self.request_refresh_if_running()
         # Also of what is known: one may have reached the former node meanwhile. Only to those of the slot: a failover
         # brings a MOVED for each call in flight, and passing each on to a thousand queues would take seconds.
         for listener in self._list_listeners():
             if listener.slot == slot:
                 listener.schedule_on_change()
 
-    def request_refresh(self) -> None:
+    def request_refresh_if_running(self) -> None:
         """A connection was lost or refused: the map may be out of date."""
         self._wake_watch_thread_if_running()
 
@@ -132,7 +132,7 @@ class Route:
         look: Future[None] = Future()
         with self._lock:
             self._waiters.append(look)
-        self.request_refresh()
+        self.request_refresh_if_running()
         await asyncio.wrap_future(look)
 
     def _wake_watch_thread_if_running(self) -> None:
