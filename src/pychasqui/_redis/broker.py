@@ -105,7 +105,7 @@ class Broker(PendingCalls, DelayedCalls, CancelCalls):
         return lag is None or lag > 0
 
     async def try_to_subscribe_to_backlog_hints(self, on_hint: Callable[[], None]) -> bool:
-        """Has `on_hint` called when a worker has found more jobs than it can take. Messages can be lost."""
+        """Has `on_hint` called when a worker has found more jobs than it can take: see try_to_subscribe()."""
         return await self.try_to_subscribe(self._keys.backlog_channel, lambda _: on_hint())
 
     def publish_backlog_hint(self) -> None:
@@ -282,7 +282,7 @@ class Broker(PendingCalls, DelayedCalls, CancelCalls):
     async def try_to_subscribe_to_pause_and_cancel_hints(self, on_hint: Callable[[], None]) -> bool:
         """Has `on_hint` called when a message says that the queue is paused or resumed, or a job cancelled.
 
-        Messages can be lost.
+        See try_to_subscribe().
         """
         return await self.try_to_subscribe(self._keys.pause_channel, lambda _: on_hint())
 

@@ -175,7 +175,7 @@ class RedisCalls:
             self.send(("PUBLISH", channel, message), ignore_reply)
 
     async def try_to_subscribe_to_due_channel(self, channel: str, on_due_in_s: Callable[[float], None]) -> bool:
-        """Subscribes to messages that say in how many ms something is due; `on_due_in_s` gets seconds."""
+        """Does what try_to_subscribe() does, for messages that say in how many ms something is due, in seconds."""
         return await self.try_to_subscribe(channel, partial(_parse_due_hint_and_call_if_valid, on_due_in_s))
 
 

@@ -45,7 +45,7 @@ class DelayedCalls(LeaseCalls):
         return read_count(depth), 0
 
     async def try_to_subscribe_to_due_hints(self, on_due_in_s: Callable[[float], None]) -> bool:
-        """Has `on_due_in_s` called with the seconds until the next job is due. False if it cannot subscribe."""
+        """Has `on_due_in_s` called with the seconds until the next job is due: see try_to_subscribe()."""
         return await self.try_to_subscribe_to_due_channel(self._keys.due_channel, on_due_in_s)
 
     def publish_due_hint(self, delay_ms: int) -> None:
