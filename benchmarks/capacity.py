@@ -44,7 +44,7 @@ class Costs(NamedTuple):
     read: dict[int, float]
     ack: dict[int, float]
     ack_with_events: dict[int, float]
-    ack_with_results: dict[int, float]
+    ack_and_store_results: dict[int, float]
     ack_with_both: dict[int, float]
 
 
@@ -63,7 +63,7 @@ def cost_of_job(costs: Costs, adds: int, *, events: bool, results: bool) -> floa
     kinds = {
         (False, False): costs.ack,
         (True, False): costs.ack_with_events,
-        (False, True): costs.ack_with_results,
+        (False, True): costs.ack_and_store_results,
         (True, True): costs.ack_with_both,
     }
     return per_job(costs.add, adds) + per_job(costs.read, reads) + per_job(kinds[events, results], acks)
@@ -150,7 +150,7 @@ class Meter:
         wanted = events if kind in ("events", "both") else None
         if has_results:
             results = [(name, b"\xa4sent") for name in names]
-            await self.broker.ack_with_results(GROUP, 3_600_000, ids, results, [], wanted)
+            await self.broker.ack_and_store_results(GROUP, 3_600_000, ids, results, [], wanted)
         else:
             await self.broker.ack(GROUP, ids, wanted)
 

@@ -66,7 +66,7 @@ class JobCanceller:
                 break
         is_all_seen = entry is not None or (seen < max_searched and not is_cut)
         if entry is None and id_time_ms is not None and not is_all_seen:
-            entry = await finder.find_entry_added_around(lambda page: find_entry(page, job_id), id_time_ms)
+            entry = await finder.find_entry_created_around(lambda page: find_entry(page, job_id), id_time_ms)
         return "" if entry is None else entry[0].decode(), is_all_seen
 
     async def _send_cancel(

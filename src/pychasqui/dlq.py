@@ -19,7 +19,7 @@ from ._core.checks import check_int, check_is_iterable, check_text
 from ._core.limits import MAX_U64
 from ._redis.dlq import DlqBroker
 from ._redis.replies import Entry
-from ._wire.dead_letter import DeadJob, encode_letter_as_read, read_dead_letter
+from ._wire.dead_letter import DeadJob, encode_letter_as_read_or_changed, read_dead_letter
 from ._wire.envelope import decode_envelope
 from ._wire.lenient import read_int
 from ._wire.msgpack import encode_data
@@ -198,9 +198,9 @@ class DeadLetters:
         They get new ids, and so the time of their restoring as the time of their death. A second call adds them twice.
         """
         check_is_iterable("letters", letters, "of DeadJob, as page() returns them")
-        written = [encode_letter_as_read(_check_letter(letter)) for letter in letters]
+        written = [encode_letter_as_read_or_changed(_check_letter(letter)) for letter in letters]
         for first in range(0, len(written), PAGE):
-            await self._broker().add(written[first : first + PAGE])
+            await self._broker().add_letters(written[first : first + PAGE])
         return len(written)
 
     async def _remove(self, which: dict[str, Any], dry_run: bool, on_progress: OnProgress | None) -> int:

@@ -10,7 +10,7 @@ from ._core.checks import check_queue_name
 from ._core.defaults import GROUP
 from ._core.printable import printable
 from ._redis.acl import ANY, ROLES, make_acl_rules
-from ._redis.cluster_health import ClusterHealth, MasterHealth, ReplicaHealth, read_replica_health
+from ._redis.cluster_health import ClusterHealth, MasterHealth, ReplicaHealth, parse_replica_health
 from ._redis.doctor import ClockReading, DoctorBroker, QueueHealth
 from ._redis.server_checks import Risks, read_risks
 from ._redis.server_session import ServerSession
@@ -67,14 +67,14 @@ class Doctor(ServerSession):
         """Looks at the server's version, persistence, eviction policy, memory, connections and clock."""
         clock = await self._broker.compare_clocks()  # the first call, which makes the connection
         found = list(_examine_version(self._broker))
-        info, cluster = await self._broker.read_info(), await self._broker.read_cluster_health()
+        info, cluster = await self._broker.read_info_or_none(), await self._broker.read_cluster_health()
         if info is None:
             text = "this user may not call INFO, so persistence, eviction and memory are unknown"
             found.append(Finding("server", "settings", "warning", text, "allow the user INFO: ACL SETUSER name +info"))
         else:
             found += [*_examine_role(info), *_examine_persistence(info), *_examine_eviction(info)]
             found += [*examine_memory(info), *_examine_clients(info)]
-            found += examine_replicas({"": read_replica_health(info)}) if cluster is None else []
+            found += examine_replicas({"": parse_replica_health(info)}) if cluster is None else []
         if "+sentinel://" in self.redis_address:
             text = f"the Sentinels say that {self._broker.server_address} is the master"
             found.append(Finding("server", "master", "ok", text))
@@ -92,7 +92,7 @@ class Doctor(ServerSession):
         A name that ends with * stands for all queues whose names begin so; without names, the users are for all queues.
         """
         await self._broker.compare_clocks()  # makes the connection: the rights differ by what the server can do
-        capabilities, names = self._broker.capabilities(), queue_names or (ANY,)
+        capabilities, names = self._broker.list_capabilities(), queue_names or (ANY,)
         in_cluster, has_shards = self._broker.is_in_cluster, self._broker.has_shard_channels
         for name in names:
             check_queue_name(name)
@@ -107,14 +107,16 @@ class Doctor(ServerSession):
 
 
 def _examine_version(broker: DoctorBroker) -> Iterator[Finding]:
-    capabilities = broker.capabilities()
+    capabilities = broker.list_capabilities()
     lacks = [name for name, is_there in capabilities.items() if not is_there]
     if lacks:
-        text = f"{broker.server_name_and_version()}, without {', '.join(lacks)}"
+        text = f"{broker.get_server_name_and_version()}, without {', '.join(lacks)}"
         remedy = "nothing is lost by that; Redis 8.6 or newer has them all and is faster"
         yield Finding("server", "version", "note", text, remedy)
     else:
-        yield Finding("server", "version", "ok", f"{broker.server_name_and_version()}, with {', '.join(capabilities)}")
+        yield Finding(
+            "server", "version", "ok", f"{broker.get_server_name_and_version()}, with {', '.join(capabilities)}"
+        )
     if vulnerability := broker.describe_known_vulnerability():
         text, _, remedy = vulnerability.partition(": ")
         yield Finding("server", "vulnerability", "warning", text, remedy)
@@ -281,16 +283,18 @@ def _number_with_verb(count: int, noun: str, verb_of_one: str, verb: str) -> str
 
 
 def _examine_consumers(subject: str, health: QueueHealth) -> Iterator[Finding]:
-    unknown = [one for one in health.consumers if one.name not in health.leased]
-    official = [one for one in unknown if one.name not in health.left and one.idle_ms < SEEN_LATELY_MS]
+    unknown = [one for one in health.consumers if one.name not in health.with_living_lease]
+    official = [one for one in unknown if one.name not in health.with_ended_lease and one.idle_ms < SEEN_LATELY_MS]
     stuck = [one for one in unknown if one.pending and one.idle_ms >= SEEN_LATELY_MS]
-    gone = [one for one in unknown if not one.pending and one.idle_ms >= GONE_MS and one.name not in health.left]
-    alive = len(health.leased) + len(official)
+    gone = [
+        one for one in unknown if not one.pending and one.idle_ms >= GONE_MS and one.name not in health.with_ended_lease
+    ]
+    alive = len(health.with_living_lease) + len(official)
     if not alive and health.entries:
         text = f"{_number_with_verb(health.entries, 'job', 'is', 'are')} there, and no worker lives"
         yield Finding(subject, "workers", "warning", text, "start a worker: chasqui worker MODULE:ATTRIBUTE")
     else:
-        living = _number_with_verb(len(health.leased), "worker", "lives", "live")
+        living = _number_with_verb(len(health.with_living_lease), "worker", "lives", "live")
         yield Finding(subject, "workers", "ok", f"{living}, {len(official):,} official ones")
     if stuck:
         held = sum(one.pending for one in stuck)

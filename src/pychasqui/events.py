@@ -207,7 +207,7 @@ class QueueEvents:
         """Reads events into the inbox; it may stay empty."""
         try:
             await self.start()
-            entries = await self._broker.read_events(self._after, self._count, self._block_ms)
+            entries = await self._broker.read_or_wait_for_events(self._after, self._count, self._block_ms)
         except RedisTrouble as error:
             # A reader that has read before goes on: the stream's key was overwritten or its rights were revoked, and
             # both may be undone.

@@ -9,14 +9,14 @@ from typing import Any, Literal
 
 from ._core.checks import check_int, check_job_id
 from ._core.printable import printable
-from ._redis.inspector import Counts, InspectorBroker, Pending
+from ._redis.inspector import Counts, HeldEntry, InspectorBroker
 from ._redis.job_finder import find_entry_in_pages
 from ._redis.replies import Entry
 from ._wire.dead_letter import read_dead_letter
-from ._wire.entry import read_envelope_and_name
-from ._wire.envelope import PUT_BACKS, decode_envelope, read_snoozes
+from ._wire.entry import read_envelope_and_name_or_empty
+from ._wire.envelope import PUT_BACKS, decode_envelope, read_put_back_count
 from ._wire.lenient import read_entry_id, read_time_ms_or_zero
-from ._wire.member import split_member
+from ._wire.member import split_delayed_member
 from ._wire.msgpack import decode_data
 from ._wire.worker_record import WorkerInfo, read_worker_record_or_error
 from .errors import DecodeError, InvalidArgument
@@ -203,7 +203,7 @@ def check_page_position(after: Any) -> str:
 
 def _read_job_id(entry: Entry) -> str | None:
     try:
-        return decode_envelope(read_envelope_and_name(entry)[0]).id
+        return decode_envelope(read_envelope_and_name_or_empty(entry)[0]).id
     except DecodeError:
         return None
 
@@ -216,7 +216,7 @@ def find_entry(entries: list[Entry], job_id: str) -> Entry | None:
         return None
     for entry in entries:
         for word in entry[1] or ():
-            if wanted in word and _make_envelope_view("", read_envelope_and_name(entry)[0], "").id == job_id:
+            if wanted in word and _make_envelope_view("", read_envelope_and_name_or_empty(entry)[0], "").id == job_id:
                 return entry
     return None
 
@@ -239,7 +239,7 @@ async def find_among_first_delayed(broker: InspectorBroker, job_id: str) -> JobV
 
 
 def make_entry_view(state: str, entry: Entry, **more: Any) -> JobView:
-    envelope, name = read_envelope_and_name(entry)
+    envelope, name = read_envelope_and_name_or_empty(entry)
     view = _make_envelope_view(state, envelope, name, entry_id=entry[0].decode(), **more)
     if state != "dead":
         return view
@@ -248,7 +248,7 @@ def make_entry_view(state: str, entry: Entry, **more: Any) -> JobView:
     return replace(view, reason=letter.reason or None, error=error or view.error)
 
 
-def _make_active_view(entry_id: str, pending: Pending) -> JobView:
+def _make_active_view(entry_id: str, pending: HeldEntry) -> JobView:
     entry = pending.entry or [entry_id.encode(), []]
     return make_entry_view(
         "active", entry, worker=pending.consumer, idle_ms=pending.idle_ms, deliveries=pending.deliveries
@@ -257,7 +257,7 @@ def _make_active_view(entry_id: str, pending: Pending) -> JobView:
 
 def make_delayed_view(member: bytes, due: float) -> JobView:
     try:
-        name, envelope = split_member(member)
+        name, envelope = split_delayed_member(member)
     except DecodeError as error:
         return JobView("delayed", None, due_ms=read_time_ms_or_zero(due), error=str(error))
     return _make_envelope_view("delayed", envelope, name, due_ms=read_time_ms_or_zero(due))
@@ -265,7 +265,7 @@ def make_delayed_view(member: bytes, due: float) -> JobView:
 
 def _describe_put_backs(extras: bytes) -> str | None:
     """What a worker has logged about a job whose name it does not know; None if none has."""
-    if not (put_backs := read_snoozes(extras, PUT_BACKS)):
+    if not (put_backs := read_put_back_count(extras, PUT_BACKS)):
         return None
     times = "once" if put_backs == 1 else f"{put_backs} times"
     return f"put back {times}: the workers that got it have no task of this name"

@@ -10,7 +10,7 @@ import msgspec
 
 from ._core.run_timeouts import check_timeout_s
 from ._core.user_objects import to_plain_str
-from ._wire.envelope import PUT_BACKS, read_extra, read_snoozes
+from ._wire.envelope import PUT_BACKS, read_extra_or_none, read_put_back_count
 from .errors import InvalidArgument
 
 MAX_PROGRESS = 1e300  # 100 times a larger number may overflow
@@ -96,13 +96,13 @@ class Job(msgspec.Struct, eq=False):
     @property
     def scheduled_at_ms(self) -> int | None:
         """The time for which a repeatable fired this job; None if the job was added by a call."""
-        scheduled_at_ms = read_extra(self._extras, SCHEDULED_AT) if self._extras else None
+        scheduled_at_ms = read_extra_or_none(self._extras, SCHEDULED_AT) if self._extras else None
         return scheduled_at_ms if isinstance(scheduled_at_ms, int) else None
 
     @property
     def snoozes(self) -> int:
         """How often a handler has put this job back by Snooze."""
-        return read_snoozes(self._extras)
+        return read_put_back_count(self._extras)
 
     @property
     def attempts_made(self) -> int:
@@ -126,7 +126,7 @@ def find_timeout_error(job: Job, raised: BaseException) -> BaseException | None:
 
 def count_put_backs(job: Job) -> int:
     """How often the job was put back because no task of a worker had its name."""
-    return read_snoozes(job._extras, PUT_BACKS)
+    return read_put_back_count(job._extras, PUT_BACKS)
 
 
 class AddedJob(Job, gc=False):

@@ -16,8 +16,8 @@ from typing import Any
 from ._core.checks import check_job_id
 from ._core.ids import read_ulid_time_ms
 from ._producer.session import QueueSession
-from ._redis.inspector import Pending
-from ._redis.job_finder import MAX_CLOCK_LEAD_MS, count_entries_before, find_entry_in_pages
+from ._redis.inspector import HeldEntry
+from ._redis.job_finder import MAX_CLOCK_LEAD_MS, count_entries_until_reached, find_entry_in_pages
 from ._redis.replies import Entry
 from ._wire.dead_letter import read_dead_letter
 from ._wire.event import RETRY_SCHEDULED, QueueEvent, read_event, read_failure_text, read_job_end
@@ -82,7 +82,7 @@ class JobStatusFinder:
         entry = None if indexed is None else find_entry([indexed], job_id)
         if entry is None and stored[0] is None and id_time_ms is not None:
             finder = self._session().job_finder
-            entry = await finder.find_entry_added_around(lambda page: find_entry(page, job_id), id_time_ms)
+            entry = await finder.find_entry_created_around(lambda page: find_entry(page, job_id), id_time_ms)
         if entry is None:
             events = await self._read_job_events(job_id, id_time_ms)
             if stored[0] is not None:
@@ -190,11 +190,11 @@ class JobStatusFinder:
         lowest, highest = 0, max(0, waiting - 1)
         if estimate < NEAR_AN_END or waiting < NEAR_AN_END:
             onwards = finder.read_entry_pages(first[0][0].decode(), MAX_COUNTED)
-            lowest, is_reached = await count_entries_before(onwards, lambda id_: id_ >= place)
+            lowest, is_reached = await count_entries_until_reached(onwards, lambda id_: id_ >= place)
             if is_reached:
                 return lowest, True
         if estimate > waiting - NEAR_AN_END:
-            behind, is_reached = await count_entries_before(
+            behind, is_reached = await count_entries_until_reached(
                 finder.read_entry_pages("+", MAX_COUNTED, is_back=True), lambda id_: id_ <= place
             )
             highest = max(lowest, waiting - behind - 1)
@@ -242,7 +242,7 @@ def _make_delayed_or_retrying_status(view: JobView, events: list[QueueEvent], pr
 
 
 def _make_running_status(
-    job_id: str, entry: Entry, pending: Pending, events: list[QueueEvent], progress: int | None
+    job_id: str, entry: Entry, pending: HeldEntry, events: list[QueueEvent], progress: int | None
 ) -> JobStatus:
     view = make_entry_view("active", entry)
     active = _find_last_event(events, "active", "completed", "failed", RETRY_SCHEDULED, "waiting")

@@ -19,7 +19,7 @@ from ._producer.config import QueueConfig
 from ._producer.encoder import Encoder
 from ._producer.official_names import OfficialNames
 from ._producer.pause_and_purge import PauseAndPurge
-from ._producer.session import QueueSession, close_if_loop_is_open
+from ._producer.session import QueueSession, schedule_close_if_loop_is_open
 from ._redis.connector import Connector
 from ._redis.keys import Keys
 from .errors import Closed, InvalidArgument, RedisTrouble, WrongLoop
@@ -165,7 +165,7 @@ class Queue(OfficialNames, CancelAndReschedule, PauseAndPurge):
             )
         if wait_replicas:
             checks.check_int("wait_replicas", wait_replicas, 0)
-        encoded = self._encoder.encode(name, data, job_id, options)
+        encoded = self._encoder.check_and_encode(name, data, job_id, options)
         return await sender.await_added_job(sender.send_one(encoded, wait_replicas), encoded, name, data)
 
     async def add_bulk(self, jobs: Iterable[Mapping[str, Any]], *, wait_replicas: int = 0) -> list[Job]:
@@ -178,7 +178,7 @@ class Queue(OfficialNames, CancelAndReschedule, PauseAndPurge):
         checks.check_int("wait_replicas", wait_replicas, 0)
         checks.check_is_iterable("jobs", jobs, "of mappings with add()'s arguments")
         given = list(jobs)  # the caller's list may change while several batches are sent
-        return await sender.send_bulk(self._encoder.encode_all(given), given, wait_replicas)
+        return await sender.add_bulk(self._encoder.check_and_encode_all(given), given, wait_replicas)
 
     async def fire_now(self, key: str) -> Job:
         """Adds a job of a repeatable at once, beside its schedule and not counted as one of its fires."""
@@ -216,7 +216,7 @@ class Queue(OfficialNames, CancelAndReschedule, PauseAndPurge):
         from .inspector import check_page_position
 
         checked = checks.check_job_id(job_id), check_page_position(after), checks.check_int("limit", limit, 1)
-        return await self._get_or_open_loop_session().results.read_log_after(*checked)
+        return await self._get_or_open_loop_session().results.read_log_lines_after(*checked)
 
     async def wait_for_result(self, job_id: str, *, timeout: float = 30.0) -> Any:  # noqa: ASYNC109  the official name
         """Waits for what the job's handler returns.
@@ -305,7 +305,8 @@ class Queue(OfficialNames, CancelAndReschedule, PauseAndPurge):
         if session is not None and not session.loop.is_closed():
             raise WrongLoop(f"queue {self.name!r} belongs to another event loop; make one per loop, or a SyncQueue")
         self._results = None
-        self._session = QueueSession(self._config, self._connector, self._encoder, record=self._record, queue=self)
+        own = (self._config, self._connector, self._encoder)
+        self._session = QueueSession(*own, record_metric=self._record, queue=self)
         return self._session
 
     async def close(self) -> None:
@@ -340,7 +341,7 @@ class Queue(OfficialNames, CancelAndReschedule, PauseAndPurge):
         """It was collected as garbage: the tasks that wait for results end, and their connection."""
         results = getattr(self, "_results", None)  # none if the constructor has raised
         if results is not None and self._session is not None and not self._is_closed:
-            close_if_loop_is_open(self._session.loop, results.close)
+            schedule_close_if_loop_is_open(self._session.loop, results.close)
 
     def __repr__(self) -> str:
         return f"Queue({self.name!r}, redis_url='{self._connector}')"

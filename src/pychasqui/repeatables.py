@@ -100,7 +100,7 @@ class Repeatables:
     async def _store_spec(self, spec: RepeatSpec, raw: bytes, retry: bytes, *, dry_run: bool) -> StoredRepeatable:
         """Stores the spec if it has not changed since it was read; else reads it and decides again."""
         for _ in range(STORE_ATTEMPTS):
-            there = await self._broker().read(spec.key)
+            there = await self._broker().read_repeatable(spec.key)
             now_ms = await self._broker().read_server_time_ms()
             keeps_times = there is not None and _has_same_times(there, spec)
             first_ms = 0 if keeps_times else _check_has_fire(spec, find_first_fire_ms(spec, now_ms))
@@ -129,7 +129,7 @@ class Repeatables:
 
     async def get(self, key: str) -> Repeatable | None:
         """Returns one repeatable with its data; None if no repeatable has this key."""
-        stored = await self._broker().read(_check_lookup_key(key))
+        stored = await self._broker().read_repeatable(_check_lookup_key(key))
         if stored is None:
             return None
         spec = decode_spec(stored.spec)
@@ -149,7 +149,7 @@ class Repeatables:
 
         Fires that it missed during the pause are not made up for. Intervals keep their beat.
         """
-        stored = await self._broker().read(_check_lookup_key(key))
+        stored = await self._broker().read_repeatable(_check_lookup_key(key))
         if stored is None or not stored.is_paused:
             return False
         now_ms, spec = await self._broker().read_server_time_ms(), decode_spec(stored.spec)
@@ -159,7 +159,7 @@ class Repeatables:
     async def next_fires(self, key: str, n: int = 5) -> list[int]:
         """Returns the next `n` times at which it fires, in ms since 1970, unless it is paused before."""
         check_int("n", n, 0)
-        stored = await self._broker().read(_check_lookup_key(key))
+        stored = await self._broker().read_repeatable(_check_lookup_key(key))
         if stored is None:
             return []
         return list_next_fires(_to_meta(decode_spec(stored.spec), stored), n)

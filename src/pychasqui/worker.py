@@ -139,7 +139,7 @@ class Worker(Lifecycle):
             config, self._connector, sinks.guarded, on_death=self._on_death, is_abandoned=self._is_main_task_ending
         )
         if config.metrics_address is not None and sinks.served is not None:
-            pages = WorkerPages(sinks.served, components.health.read_health).pages()
+            pages = WorkerPages(sinks.served, components.health.read_health).get_pages_by_path()
             self._http = HttpServer(*config.metrics_address, pages)
         try:
             if await self._await_start_unless_stopped(self._start(components)):

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pychasqui import AddUnknown
-from pychasqui._redis.topology.node_map import slot_of
+from pychasqui._redis.topology.node_map import compute_slot_of_key
 from tests.support.cluster import ClusterServers
 from tests.support.traffic import Traffic
 
@@ -57,7 +57,7 @@ async def add_while_slots_move(adds: int, seed: int) -> SlotFigures:
         openings = 0
         async with traffic:
             while len(traffic.added) + len(traffic.refused) < adds:
-                await asyncio.to_thread(_open_and_close, cluster, slot_of(f"{{chasqui:{name}}}"), draw)
+                await asyncio.to_thread(_open_and_close, cluster, compute_slot_of_key(f"{{chasqui:{name}}}"), draw)
                 openings += 1
                 await asyncio.sleep(draw.uniform(*CLOSED_S))
             await traffic.stop_adding()

@@ -595,7 +595,7 @@ BOUNDARIES: dict[Flow, set[str]] = {
     purge: {"XREVRANGE", "ZCARD", "purge_waiting", "purge_delayed"},
     obliterate: {"empty_stream"},
     pause: {"pause", "EXISTS", "DEL", "PUBLISH"},
-    store_repeatables: {"TIME", "upsert_repeatable", "move_repeatable", "ZRANGE", "ZSCORE", "HMGET"},
+    store_repeatables: {"TIME", "upsert_repeatable", "remove_pause_or_resume_repeatable", "ZRANGE", "ZSCORE", "HMGET"},
 }
 ALSO_SENT = WORKER | {
     "HELLO",

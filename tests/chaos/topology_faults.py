@@ -13,7 +13,7 @@ from time import monotonic
 from typing import Any
 
 from pychasqui import NotReplicated
-from pychasqui._redis.topology.node_map import slot_of
+from pychasqui._redis.topology.node_map import compute_slot_of_key
 from pychasqui.errors import ChasquiError
 from tests.support.cluster import ClusterServers
 from tests.support.named_pair import NamedPair
@@ -39,7 +39,7 @@ class TopologyStage:
 
     @property
     def slot(self) -> int:
-        return slot_of(f"{{chasqui:{self.traffic.queue.name}}}")
+        return compute_slot_of_key(f"{{chasqui:{self.traffic.queue.name}}}")
 
 
 Inflict = Callable[[TopologyStage], Coroutine[Any, Any, float]]

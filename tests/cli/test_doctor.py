@@ -12,7 +12,7 @@ import pytest
 import redis.asyncio
 
 from pychasqui import Job, Queue, RepeatPattern, Worker
-from pychasqui._redis.cluster_health import parse_node_lines, read_replica_health
+from pychasqui._redis.cluster_health import parse_node_lines, parse_replica_health
 from pychasqui._redis.command_replies import ConsumerState
 from pychasqui._redis.doctor import ClockReading, QueueHealth
 from pychasqui.cli.exits import ExitCode
@@ -163,8 +163,8 @@ def test_one_job_and_one_dead_letter_are_no_jobs_and_letters() -> None:
         dead_dropped=1,
         is_paused=False,
         consumers=[],
-        leased=set(),
-        left=set(),
+        with_living_lease=set(),
+        with_ended_lease=set(),
     )
     texts = [one.text for one in examine_queue_health("queue q", health) if one.level != "ok"]
     assert texts == [
@@ -186,14 +186,14 @@ def test_one_job_and_one_dead_letter_are_no_jobs_and_letters() -> None:
 )
 def test_a_replica_that_is_behind_or_away_is_found(replica: str, expected: int, levels: list[str]) -> None:
     info = {"master_repl_offset": "5000000", "slave0": f"ip=10.0.0.2,port=6379,{replica},lag=0"}
-    found = examine_replicas({"": read_replica_health(info, expected)})
+    found = examine_replicas({"": parse_replica_health(info, expected)})
     assert [one.level for one in found] == levels
 
 
 def test_a_master_that_needs_replicas_to_write_has_no_note_about_it() -> None:
     info = {"slave0": "ip=h,port=1,state=online,offset=0,lag=0", "min_slaves_good_slaves": "1"}
-    assert [one.check for one in examine_replicas({"": read_replica_health(info)})] == ["replicas"]
-    assert list(examine_replicas({"": read_replica_health({})})) == []
+    assert [one.check for one in examine_replicas({"": parse_replica_health(info)})] == ["replicas"]
+    assert list(examine_replicas({"": parse_replica_health({})})) == []
 
 
 def test_nodes_of_a_cluster_are_called_by_the_names_that_they_announce() -> None:
@@ -222,8 +222,8 @@ def test_the_consumers_of_dead_programs_are_found() -> None:
             ConsumerState("stuck\x1b", 3, 60_000),
             ConsumerState("gone", 0, 10**9),
         ],
-        leased={"ours"},
-        left=set(),
+        with_living_lease={"ours"},
+        with_ended_lease=set(),
     )
     found: list[Finding] = list(examine_queue_health("queue q", health))
     texts = [one.text for one in found]

@@ -12,7 +12,7 @@ import pytest
 
 from pychasqui import Job, Queue, Worker
 from pychasqui._redis.keys import REGISTRY
-from pychasqui._redis.topology.node_map import slot_of
+from pychasqui._redis.topology.node_map import compute_slot_of_key
 from pychasqui.doctor import Doctor, Finding
 from pychasqui.errors import AddUnknown, RedisTrouble
 from pychasqui.queues import Queues
@@ -33,7 +33,7 @@ def cluster() -> Iterator[ClusterServers]:
 
 
 def slot(queue_name: str) -> int:
-    return slot_of(f"{{chasqui:{queue_name}}}")
+    return compute_slot_of_key(f"{{chasqui:{queue_name}}}")
 
 
 @pytest.mark.parametrize("is_node", (False, True), ids=("cluster", "any node"))

@@ -97,7 +97,7 @@ class TestAddresses:
         self, server: RedisServer, redis_url: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         with silent_address(server.port) as silent:
-            monkeypatch.setattr(endpoint, "find_addresses", AsyncMock(return_value=[silent, "127.0.0.1"]))
+            monkeypatch.setattr(endpoint, "look_up_addresses", AsyncMock(return_value=[silent, "127.0.0.1"]))
             async with connected(server.tcp_url.replace("127.0.0.1", "localhost")) as connection:
                 assert await connection.call("PING", timeout_s=5) == b"PONG"
 
@@ -456,7 +456,7 @@ class TestLosses:
             await connection.call("PING")
             for _ in range(5):
                 await witness.client_kill_filter(_type="normal", skipme=True)
-                await eventually(lambda: connection.live_socket_or_none() is None)
+                await eventually(lambda: connection.get_live_socket_or_none() is None)
                 assert await connection.call("PING") == b"PONG"
 
     async def test_the_pauses_between_attempts_grow_while_the_server_is_away(self, proxy: Proxy) -> None:
@@ -523,14 +523,14 @@ class TestEnd:
     async def test_close_is_safe_twice_and_before_the_first_call(self, redis_url: str) -> None:
         async with connected(redis_url) as unused, connected(redis_url) as used:
             await used.call("PING")
-            socket = used.live_socket_or_none()
+            socket = used.get_live_socket_or_none()
             for connection in (unused, used):
                 await connection.close()
                 await connection.close()
                 with pytest.raises(Closed):
                     await connection.call("PING")
             assert socket is not None
-            assert isinstance(socket.lost, Closed)
+            assert isinstance(socket.end_reason, Closed)
 
     async def test_the_server_sees_it_go(self, redis_url: str, witness: redis.asyncio.Redis) -> None:
         async with connected(redis_url) as connection:

@@ -287,7 +287,7 @@ async def test_replicas_are_counted_on_two_connections_at_once(
     """As when a slot moves: the end of the former connection's round does not end that of the new one."""
     retire_all = _note_connections_to_retire(monkeypatch)
     async with Queue(queue_name, redis_url=redis_url, timeout_s=0.4) as queue:
-        replicated = queue._get_or_open_loop_session().sender._replicated
+        replicated = queue._get_or_open_loop_session().sender._replica_adder
         adds = [asyncio.create_task(queue.add("run", 1, wait_replicas=1))]
         await eventually(lambda: len(replicated._awaiting_replicas) == 1, every=0)
         for retire in retire_all:
@@ -312,7 +312,7 @@ def _note_connections_to_retire(monkeypatch: pytest.MonkeyPatch) -> list[Callabl
         def __init__(self, *arguments: Any, **options: Any) -> None:
             super().__init__(*arguments, **options)
             retire_all.append(
-                partial(self._stop_using_socket, Redirected("the slot has moved"), waits_for_replies=True)
+                partial(self._leave_socket_and_close_if_last, Redirected("the slot has moved"), waits_for_replies=True)
             )
 
     monkeypatch.setattr("pychasqui._redis.connector.Connection", Noted)

@@ -63,7 +63,7 @@ async def read_one_ahead(worker: Worker) -> None:
     """Has the worker read a job that must wait for a lane."""
     parts = worker._components
     assert parts is not None
-    request = ReadRequest(1, 100, math.inf, parts.intake.take_in_new_unless_stale_and_start_lone_job, small=500)
+    request = ReadRequest(1, 100, math.inf, parts.intake.take_in_new_unless_stale_and_start_lone_job, small_below=500)
     await (await parts.reading.send_read(GROUP, worker.consumer_id, request))
     assert parts.lanes.waiting_count == 1
 

@@ -92,13 +92,13 @@ class TestSlowLines:
 
         A busy machine answers within the lease: a renewal that is given up may still arrive after the worker has left.
         """
-        sent, renew = threading.Event(), Broker.renew_worker_lease
+        sent, renew = threading.Event(), Broker.renew_lease_and_held_entries
 
         async def renew_and_note(self: Broker, *words: Any, **options: Any) -> Any:
             sent.set()
             return await renew(self, *words, **options)
 
-        monkeypatch.setattr(Broker, "renew_worker_lease", renew_and_note)
+        monkeypatch.setattr(Broker, "renew_lease_and_held_entries", renew_and_note)
         async with make_worker(RecordingHandler(), redis_url=proxy.url, lease_ms=3000, read_block_ms=10_000):
             proxy.delay(150)
             await asyncio.sleep(0.7)  # until the read that blocks is at the server

@@ -539,7 +539,7 @@ class TestNoAnswer:
 
 
 def _skip_unless_idmp_is_used(queue: Queue) -> None:
-    session = queue._get_or_open_loop_session().sender._adder._add_broker.live_session_or_none()
+    session = queue._get_or_open_loop_session().sender._adder._add_broker.get_or_make_session_if_connected()
     assert session is not None
     if not session.can_use_idmp:
         pytest.skip("this server remembers no numbers: the ledger does, whichever server it is on")

@@ -59,7 +59,9 @@ class Bench:
         return [await self.add() for _ in range(count)]
 
     async def leave(self, consumer: str) -> bool:
-        return await self.broker.leave_group(GROUP, consumer, await self.broker.read_lease(GROUP, consumer))
+        return await self.broker.leave_group_if_lease_is_same(
+            GROUP, consumer, await self.broker.read_lease_end_or_zero(GROUP, consumer)
+        )
 
     async def read(self, consumer: str = ME, count: int = 10, small: int = 100) -> list[bytes]:
         def arrive(entries: list[Any]) -> None:
@@ -136,7 +138,7 @@ class TestReading:
 
     async def test_a_read_by_bytes_brings_new_entries(self, bench: Bench) -> None:
         ids = await bench.fill(2)
-        found = await bench.broker.read_within_bounds(GROUP, ME, 10, BOUNDS)
+        found = await bench.broker.read_now_within_bounds(GROUP, ME, 10, BOUNDS)
         assert [(entry.id, entry.fields, entry.deliveries) for entry in found] == [
             (one, [b"d", b"x"], 0) for one in ids
         ]
@@ -145,8 +147,8 @@ class TestReading:
         await bench.add()
         for call in (
             bench.read(),
-            bench.broker.renew_worker_lease(GROUP, ME, LEASE_MS, []),
-            bench.broker.count_held_entries(GROUP),
+            bench.broker.renew_lease_and_held_entries(GROUP, ME, LEASE_MS, []),
+            bench.broker.count_held_entries_by_consumer(GROUP),
         ):
             with pytest.raises(ReplyError, match="NOGROUP"):
                 await call
@@ -158,7 +160,7 @@ class TestSettling:
         await bench.read()
         for _ in range(2):
             await bench.broker.ack(GROUP, ids[:1])
-        assert await bench.broker.count_held_entries(GROUP) == {b"me": 1}
+        assert await bench.broker.count_held_entries_by_consumer(GROUP) == {b"me": 1}
         assert await bench.counts() == (1, 0, 0)
 
     async def test_events_are_written_with_the_ack(self, bench: Bench) -> None:
@@ -171,13 +173,13 @@ class TestSettling:
             [Event("drained")],
             [("first", "mail", 1, 1000, 1250, 250), ("second", "mail", 1, "", 1250, 250)],
         )
-        await bench.broker.ack_unique(GROUP, [(ids[0], "first")], events=lambda: batch)
+        await bench.broker.ack_and_release_uniqueness_keys(GROUP, [(ids[0], "first")], events=lambda: batch)
         assert await bench.event_kinds() == ["drained", "active", "completed", "completed"]
 
     async def test_results_are_stored_with_the_ack(self, bench: Bench) -> None:
         ids = await bench.fill(1)
         await bench.read()
-        assert await bench.broker.ack_with_results(GROUP, LEASE_MS, ids, [("job", b"result")], []) == 0
+        assert await bench.broker.ack_and_store_results(GROUP, LEASE_MS, ids, [("job", b"result")], []) == 0
         assert (await bench.result_of("job"), await bench.result_of("other")) == (b"result", None)
         assert await bench.counts() == (0, 0, 0)
 
@@ -185,7 +187,7 @@ class TestSettling:
         """A lower count than the delivery's is of a group that was rebuilt since."""
         ids = await bench.fill(4)
         await bench.read(count=3)
-        await bench.broker.increment_delivery_counts(GROUP, ME, [(ids[1], 1)])
+        await bench.broker.increment_delivery_counts_if_same(GROUP, ME, [(ids[1], 1)])
         failed = [rescheduled(ids[0], 1, delay_ms=60_000), rescheduled(ids[1], 1), rescheduled(ids[3], 1)]
         assert (await bench.broker.reschedule(GROUP, ME, failed, 0)).answers == b"100"
         dead = [buried(ids[1], 1), buried(ids[2], 7)]
@@ -198,63 +200,63 @@ class TestLeases:
         ids = await bench.fill(3)
         await bench.read(count=1)
         await bench.read(OTHER, count=1)
-        await bench.broker.increment_delivery_counts(GROUP, ME, [(ids[0], 1)])
-        assert (await bench.broker.renew_worker_lease(GROUP, ME, LEASE_MS, [(ids[0], 2)])).lost == []
-        renewed = await bench.broker.renew_worker_lease(GROUP, ME, LEASE_MS, [(one, 1) for one in ids])
-        assert renewed == RenewalResult(QueueFlags(False, False), living=1, over=0, lost=ids)
+        await bench.broker.increment_delivery_counts_if_same(GROUP, ME, [(ids[0], 1)])
+        assert (await bench.broker.renew_lease_and_held_entries(GROUP, ME, LEASE_MS, [(ids[0], 2)])).lost == []
+        renewed = await bench.broker.renew_lease_and_held_entries(GROUP, ME, LEASE_MS, [(one, 1) for one in ids])
+        assert renewed == RenewalResult(QueueFlags(False, False), living_count=1, ended_count=0, lost=ids)
         now_ms = await bench.broker.read_server_time_ms()
-        assert 0 < (await bench.broker.read_leases(GROUP))[b"me"] - now_ms <= LEASE_MS
+        assert 0 < (await bench.broker.read_lease_ends(GROUP))[b"me"] - now_ms <= LEASE_MS
 
     async def test_a_renewal_counts_the_leases_that_go_on_and_those_that_are_over(self, bench: Bench) -> None:
         await bench.fill(1)
         await bench.read(OTHER)
         for consumer in (ME, OTHER):
-            await bench.broker.renew_worker_lease(GROUP, consumer, LEASE_MS, [])
+            await bench.broker.renew_lease_and_held_entries(GROUP, consumer, LEASE_MS, [])
         assert not await bench.leave(OTHER)
-        renewed = await bench.broker.renew_worker_lease(GROUP, ME, LEASE_MS, [])
-        assert (renewed.living, renewed.over) == (1, 1)
+        renewed = await bench.broker.renew_lease_and_held_entries(GROUP, ME, LEASE_MS, [])
+        assert (renewed.living_count, renewed.ended_count) == (1, 1)
         assert await bench.broker.read_ended_leases(GROUP, await bench.broker.read_server_time_ms()) == {
             OTHER.encode(): 0.0
         }
 
     async def test_a_worker_that_holds_nothing_leaves_without_a_trace(self, bench: Bench) -> None:
         await bench.fill(1)
-        await bench.broker.renew_worker_lease(GROUP, ME, LEASE_MS, [])
+        await bench.broker.renew_lease_and_held_entries(GROUP, ME, LEASE_MS, [])
         assert await bench.leave(ME)
-        assert await bench.broker.read_leases(GROUP) == {}
+        assert await bench.broker.read_lease_ends(GROUP) == {}
 
     async def test_a_call_for_another_lease_leaves_the_worker_alone(self, bench: Bench) -> None:
         await bench.fill(1)
-        await bench.broker.renew_worker_lease(GROUP, ME, LEASE_MS, [])
-        lease = await bench.broker.read_lease(GROUP, ME)
-        assert not await bench.broker.leave_group(GROUP, ME, lease - 1)
-        assert await bench.broker.read_leases(GROUP) == {b"me": lease}
+        await bench.broker.renew_lease_and_held_entries(GROUP, ME, LEASE_MS, [])
+        lease = await bench.broker.read_lease_end_or_zero(GROUP, ME)
+        assert not await bench.broker.leave_group_if_lease_is_same(GROUP, ME, lease - 1)
+        assert await bench.broker.read_lease_ends(GROUP) == {b"me": lease}
 
     async def test_a_worker_that_holds_entries_leaves_them_to_be_taken_over(self, bench: Bench) -> None:
         ids = await bench.fill(2)
         await bench.read()
-        await bench.broker.renew_worker_lease(GROUP, ME, LEASE_MS, [])
+        await bench.broker.renew_lease_and_held_entries(GROUP, ME, LEASE_MS, [])
         assert not await bench.leave(ME)
-        assert await bench.broker.read_leases(GROUP) == {b"me": 0.0}
+        assert await bench.broker.read_lease_ends(GROUP) == {b"me": 0.0}
         take_over = partial(bench.broker.take_over_if_lease_is_same, GROUP, OTHER, b"me")
         assert await take_over(1.0, 0, 10, BOUNDS) is None
         assert [(one.id, one.deliveries) for one in await take_over(0.0, 0, 1, BOUNDS) or []] == [(ids[0], 1)]
         assert [(one.id, one.deliveries) for one in await take_over(0.0, 0, 10, BOUNDS) or []] == [(ids[1], 1)]
         assert await take_over(0.0, 0, 10, BOUNDS) is None
-        assert await bench.broker.list_pending_ids(GROUP, OTHER, b"", b"+", 10) == [(ids[0], 2), (ids[1], 2)]
+        assert await bench.broker.list_pending_id_page(GROUP, OTHER, b"", b"+", 10) == [(ids[0], 2), (ids[1], 2)]
 
     async def test_entries_of_consumers_without_a_lease_are_claimed(self, bench: Bench) -> None:
         ids = await bench.fill(3)
         await bench.read(OTHER, count=2)
         await bench.read(ME, count=1)
         assert [one.id for one in await bench.broker.claim_idle_without_lease(GROUP, ME, 0, 10, BOUNDS)] == ids[:2]
-        assert await bench.broker.count_held_entries(GROUP) == {b"me": 3}
+        assert await bench.broker.count_held_entries_by_consumer(GROUP) == {b"me": 3}
 
     async def test_a_group_that_is_gone_is_rebuilt_around_what_is_held(self, bench: Bench) -> None:
         ids = [await bench.add() for _ in range(3)]
         assert await bench.broker.report_held_to_rebuild_group(GROUP, ME, LEASE_MS, [(ids[1], 2)])
-        assert await bench.broker.list_pending_ids(GROUP, ME, b"", b"+", 10) == [(ids[1], 2)]
-        assert await bench.broker.count_held_entries(GROUP) == {b"me": 1, RELEASED.encode(): 1}
+        assert await bench.broker.list_pending_id_page(GROUP, ME, b"", b"+", 10) == [(ids[1], 2)]
+        assert await bench.broker.count_held_entries_by_consumer(GROUP) == {b"me": 1, RELEASED.encode(): 1}
         assert await bench.read() == ids[2:]
 
 
@@ -263,9 +265,9 @@ class TestPending:
         ids = await bench.fill(3)
         await bench.read()
         assert await bench.broker.read_last_pending_id(GROUP) == ids[-1]
-        page = await bench.broker.list_pending(GROUP, ME, ids[0], b"+", 1, BOUNDS)
+        page = await bench.broker.list_pending_page(GROUP, ME, ids[0], b"+", 1, BOUNDS)
         assert [(one.id, one.fields, one.deliveries) for one in page] == [(ids[1], [b"d", b"x"], 1)]
-        assert await bench.broker.list_pending(GROUP, OTHER, b"", b"+", 10, BOUNDS) == []
+        assert await bench.broker.list_pending_page(GROUP, OTHER, b"", b"+", 10, BOUNDS) == []
 
     async def test_a_group_that_holds_nothing_has_no_last_pending_entry(self, bench: Bench) -> None:
         await bench.fill(1)
@@ -275,8 +277,8 @@ class TestPending:
         ids = await bench.fill(1)
         await bench.read()
         for _ in range(2):
-            await bench.broker.increment_delivery_counts(GROUP, ME, [(ids[0], 1)])
-        assert await bench.broker.list_pending_ids(GROUP, ME, b"", b"+", 10) == [(ids[0], 2)]
+            await bench.broker.increment_delivery_counts_if_same(GROUP, ME, [(ids[0], 1)])
+        assert await bench.broker.list_pending_id_page(GROUP, ME, b"", b"+", 10) == [(ids[0], 2)]
 
     async def test_released_entries_are_there_for_any_worker(self, bench: Bench) -> None:
         ids = await bench.fill(2)
@@ -293,7 +295,7 @@ class TestPending:
         await bench.read()
         before_ms = await bench.broker.read_server_time_ms() - 1
         assert await bench.broker.release_some_entries(GROUP, ME, [(ids[0], 0)], before_ms) == (0, 0)
-        assert await bench.broker.list_pending_ids(GROUP, ME, b"", b"+", 10) == [(ids[0], 1)]
+        assert await bench.broker.list_pending_id_page(GROUP, ME, b"", b"+", 10) == [(ids[0], 1)]
 
 
 class TestDelayed:
@@ -306,22 +308,22 @@ class TestDelayed:
         )
         await bench.broker.reschedule(GROUP, ME, [late, due], 0)
         await asyncio.sleep(0.005)  # a due time is rounded up to the next ms
-        depth, _ = await bench.broker.count_delayed_and_overdue_ms()
-        done = await bench.broker.promote_batch_if_leader(ME, LEASE_MS, 10, events_max_len=0)
+        depth, _ = await bench.broker.count_delayed_and_read_overdue_ms()
+        done = await bench.broker.try_to_lead_and_promote_batch(ME, LEASE_MS, 10, events_max_len=0)
         assert (depth, done.leads, done.promoted, done.other) == (2, True, 1, None)
         assert 0 < done.next_due_ms <= 60_000
         assert await bench.counts() == (1, 1, 0)
 
     async def test_one_holder_leads_until_it_lets_go(self, bench: Bench) -> None:
-        assert (await bench.broker.promote_batch_if_leader(ME, 5000, 10, events_max_len=0)).next_due_ms == -1
-        followed = await bench.broker.promote_batch_if_leader(OTHER, 5000, 10, events_max_len=0)
+        assert (await bench.broker.try_to_lead_and_promote_batch(ME, 5000, 10, events_max_len=0)).next_due_ms == -1
+        followed = await bench.broker.try_to_lead_and_promote_batch(OTHER, 5000, 10, events_max_len=0)
         assert followed.other is not None
         assert (followed.leads, followed.other.name) == (False, ME)
         assert 0 < followed.next_due_ms <= 5000
-        await bench.broker.release_promoter_lease(OTHER)
-        assert not (await bench.broker.promote_batch_if_leader(OTHER, 5000, 10, events_max_len=0)).leads
-        await bench.broker.release_promoter_lease(ME)
-        assert (await bench.broker.promote_batch_if_leader(OTHER, 5000, 10, events_max_len=0)).leads
+        await bench.broker.release_promoter_lease_if_held(OTHER)
+        assert not (await bench.broker.try_to_lead_and_promote_batch(OTHER, 5000, 10, events_max_len=0)).leads
+        await bench.broker.release_promoter_lease_if_held(ME)
+        assert (await bench.broker.try_to_lead_and_promote_batch(OTHER, 5000, 10, events_max_len=0)).leads
 
 
 async def test_a_connected_broker_says_so_until_it_is_closed(bench: Bench) -> None:

@@ -37,7 +37,7 @@ from pychasqui import (
 )
 from pychasqui._redis.keys import Keys
 from pychasqui._tasks import dispatch
-from pychasqui._wire.envelope import PUT_BACKS, SNOOZES, decode_envelope, read_snoozes
+from pychasqui._wire.envelope import PUT_BACKS, SNOOZES, decode_envelope, read_put_back_count
 from tests.support.proxy import Proxy
 from tests.support.waiting import eventually
 
@@ -571,7 +571,7 @@ async def is_retrying(queue: Queue, job_id: str) -> bool:
 async def read_count_of_delayed(witness: Any, queue_name: str, counter: str) -> int:
     """Reads how often the only delayed job of the queue was put back; 0 while none is delayed."""
     for member in await witness.zrange(f"{{chasqui:{queue_name}}}:delayed", 0, -1):
-        return read_snoozes(decode_envelope(member[4 + int.from_bytes(member[:4], "little") :]).extras, counter)
+        return read_put_back_count(decode_envelope(member[4 + int.from_bytes(member[:4], "little") :]).extras, counter)
     return 0
 
 

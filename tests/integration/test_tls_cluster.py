@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from pychasqui import ConnectionLost, Queue
-from pychasqui._redis.topology.node_map import slot_of
+from pychasqui._redis.topology.node_map import compute_slot_of_key
 from tests.support.cluster import ClusterServers
 from tests.support.server import RedisServer
 from tests.support.tls_cluster import CLIENT, TRUST, TlsClusterServers, TlsNode
@@ -35,7 +35,7 @@ def url(node: RedisServer, *options: str) -> str:
 async def test_jobs_run_while_a_slot_moves(cluster: ClusterServers) -> None:
     await asyncio.to_thread(cluster.wait_until_well)
     name = cluster.queue_name(0)
-    slot = slot_of(f"{{chasqui:{name}}}")
+    slot = compute_slot_of_key(f"{{chasqui:{name}}}")
     async with Traffic(name, url(cluster.nodes[2])) as traffic:
         assert traffic.queue._get_or_open_loop_session().broker.server_address == f"localhost:{cluster.nodes[0].port}"
         await asyncio.to_thread(cluster.move_slot, slot, cluster.nodes[1])

@@ -15,7 +15,7 @@ import redis.asyncio
 
 from pychasqui import Job, Queue, QueueFull, RetryPolicy, Worker, logs, tracing
 from pychasqui._core.limits import ADD_BATCH_JOBS
-from pychasqui._wire.envelope import decode_envelope, encode_envelope, encode_extras, read_extra
+from pychasqui._wire.envelope import decode_envelope, encode_envelope, encode_extras, read_extra_or_none
 from pychasqui._wire.msgpack import encode_data
 from pychasqui.errors import InvalidArgument, InvalidType
 from tests.support.waiting import eventually
@@ -382,7 +382,7 @@ class TestTracingChoice:
         async with Queue(queue_name, redis_url=redis_url) as queue:
             await queue.add("mail")
             (envelope,) = await entries()
-            assert len(read_extra(decode_envelope(envelope).extras, "t")) == 55
+            assert len(read_extra_or_none(decode_envelope(envelope).extras, "t")) == 55
             async with Worker(queue_name, succeed, redis_url=redis_url, events_enabled=False):
                 (run,) = await spans.processed(1)
         assert is_child(run, spans.sent())

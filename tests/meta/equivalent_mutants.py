@@ -615,7 +615,7 @@ SORTED = frozenset(
         "lib/write_cancelled",
         "lib/write_waiting_event",
         "move_delayed",
-        "move_repeatable",
+        "remove_pause_or_resume_repeatable",
         "promote",
         "purge_delayed",
         "purge_waiting",

@@ -77,7 +77,7 @@ class TestGenerator:
             assert source not in {mutant.apply(source) for mutant in mutants_of(name, source)}
 
 
-@pytest.mark.parametrize("script", ("replay", "release_entries", "move_repeatable"))
+@pytest.mark.parametrize("script", ("replay", "release_entries", "remove_pause_or_resume_repeatable"))
 def test_the_script_as_it_is_passes_the_checks(trial: Trial, script: str) -> None:
     assert len(checks_of(script)) >= 5
     assert trial.failing(script) == []

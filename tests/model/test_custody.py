@@ -146,7 +146,7 @@ class TestSecondLife:
         async def unheard(*_: Any) -> ReleasedEntries:
             return ReleasedEntries(0, 1)
 
-        for method in ("release_some_entries", "leave_group"):
+        for method in ("release_some_entries", "leave_group_if_lease_is_same"):
             monkeypatch.setattr(Broker, method, unheard)
         await add(queue_name, redis_url, "a", attempts=3)
         for life in range(3):
@@ -175,14 +175,14 @@ class TestSecondLife:
     async def test_a_worker_that_has_left_is_not_heard_of_again(
         self, redis_url: str, queue_name: str, witness: redis.asyncio.Redis, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        genuine = Broker.leave_group
+        genuine = Broker.leave_group_if_lease_is_same
 
         async def slowly(self: Broker, group: str, consumer: str, lease: float) -> bool:
             gone = await genuine(self, group, consumer, lease)
             await asyncio.sleep(LEASE_MS / 1000)
             return gone
 
-        monkeypatch.setattr(Broker, "leave_group", slowly)
+        monkeypatch.setattr(Broker, "leave_group_if_lease_is_same", slowly)
         async with worker(queue_name, redis_url, RecordingHandler()):
             pass
         assert await witness.zrange(Keys(queue_name).workers, 0, -1) == []
@@ -227,7 +227,7 @@ class TestThereAndBack:
             await add(queue_name, redis_url, "a")
             parts = mine._components
             request = ReadRequest(
-                10, 100, math.inf, parts.intake.take_in_new_unless_stale_and_start_lone_job, small=500
+                10, 100, math.inf, parts.intake.take_in_new_unless_stale_and_start_lone_job, small_below=500
             )
             await (await parts.reading.send_read(GROUP, mine.consumer_id, request))
             assert mine._components.lanes.waiting_count == 1
@@ -334,7 +334,9 @@ class TestHandlers:
         await eventually(started.is_set)
         assert first._components is not None
         parts = first._components
-        request = ReadRequest(10, 100, math.inf, parts.intake.take_in_new_unless_stale_and_start_lone_job, small=500)
+        request = ReadRequest(
+            10, 100, math.inf, parts.intake.take_in_new_unless_stale_and_start_lone_job, small_below=500
+        )
         await (await parts.reading.send_read(GROUP, first.consumer_id, request))
         closing = asyncio.create_task(first.close())
         await asyncio.sleep(0.1)

@@ -17,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from hypothesis.stateful import run_state_machine_as_test as drive
 
 from pychasqui._wire.envelope import decode_envelope, encode_envelope
-from pychasqui._wire.member import make_delayed_member, split_member
+from pychasqui._wire.member import make_delayed_member, split_delayed_member
 from tests.scripts.group import HOUR_MS, KEYS, Group, Wanted
 from tests.support.server import RedisServer
 
@@ -156,7 +156,7 @@ class IdMachine(RuleBasedStateMachine):
     @invariant()
     def every_job_is_in_its_place(self) -> None:
         assert sorted(map(number_in, self.group.envelopes)) == [job.number for job in self.at(WAITING, HELD)]
-        delayed = sorted(number_in(split_member(member)[1]) for member in self.group.delayed)
+        delayed = sorted(number_in(split_delayed_member(member)[1]) for member in self.group.delayed)
         assert delayed == [job.number for job in self.at(DELAYED)]
 
     @invariant()

@@ -33,7 +33,7 @@ from pychasqui._redis.reading import ReadRequest
 from pychasqui._redis.replies import ByteBounds, ClaimedEntry
 from pychasqui._wire.dead_letter import LastError, encode_dead_letter
 from pychasqui._wire.envelope import decode_envelope, encode_envelope
-from pychasqui._wire.member import split_member
+from pychasqui._wire.member import split_delayed_member
 from pychasqui._wire.msgpack import encode_data
 from pychasqui._worker.failures import make_next_run_member
 from tests.support.outcomes import buried, rescheduled
@@ -54,7 +54,7 @@ FAR_MS = 2**53  # a deadline that no call misses
 OVER_MS = 1000  # for how long a lease that is over has been so
 SLACK_MS = 60_000  # far more than passes between two commands, far less than makes an entry idle
 FAILURE = read_failure(LookupError("the handler failed"))
-LAST_ERROR = LastError(FAILURE.error_type, FAILURE.text, FAILURE.traceback())
+LAST_ERROR = LastError(FAILURE.error_type, FAILURE.text, FAILURE.format_traceback())
 
 slots = st.integers(0, 1)
 picks = st.integers(0, 9)
@@ -183,7 +183,7 @@ class Machine(RuleBasedStateMachine):
 
     def _renew(self, worker: ModelWorker, held: list[tuple[bytes, int]]) -> list[bytes]:
         before = self._now_ms()
-        renewed = self.wait(self.broker.renew_worker_lease(GROUP, worker.name, LEASE_MS, held))
+        renewed = self.wait(self.broker.renew_lease_and_held_entries(GROUP, worker.name, LEASE_MS, held))
         lease = self.model.leases[worker.name] = float(self.client.zscore(KEYS.workers, worker.name))
         assert before + LEASE_MS <= lease <= self._now_ms() + LEASE_MS
         return renewed.lost
@@ -199,13 +199,15 @@ class Machine(RuleBasedStateMachine):
     def add(self, count: int, slot: int, fault: str, age: int) -> None:
         self._add(count, slot, fault)
         number, taken = self.model.ledger[slot]
-        assert self._send_batch_or_schedule_resend(slot, max(1, number - age), ["stuck on an old connection"]) == taken
+        assert (
+            self._send_schedule_resend_or_give_up(slot, max(1, number - age), ["stuck on an old connection"]) == taken
+        )
 
     def _add(self, count: int, slot: int, fault: str) -> None:
         self.number += 1
         jobs = [f"job-{len(self.model.added) + number}" for number in range(count)]
         before = set(self._stream())
-        self._send_batch_or_schedule_resend(slot, self.number, jobs, again=fault == "sent twice")
+        self._send_schedule_resend_or_give_up(slot, self.number, jobs, again=fault == "sent twice")
         fresh = sorted(set(self._stream()) - before, key=order)
         assert len(fresh) == count
         for entry_id, job in zip(fresh, jobs, strict=True):
@@ -213,19 +215,19 @@ class Machine(RuleBasedStateMachine):
         self.model.added += jobs
         self.model.ledger[slot] = (self.number, count)
 
-    def _send_batch_or_schedule_resend(self, slot: int, number: int, jobs: list[str], *, again: bool = False) -> int:
+    def _send_schedule_resend_or_give_up(self, slot: int, number: int, jobs: list[str], *, again: bool = False) -> int:
         envelopes = [encode_envelope(job, encode_data(job), 0, 0, None) for job in jobs]
         arguments = (slot, number, LONG_MS, 0, 1, len(jobs), 1, "mail", "", *envelopes)
         taken: int = self.wait(self.broker.run_script(scripts.ADD, (KEYS.stream, LEDGER), arguments))
         if again:
-            assert self._send_batch_or_schedule_resend(slot, number, jobs) == taken
+            assert self._send_schedule_resend_or_give_up(slot, number, jobs) == taken
         return taken
 
     # Reading and running --------------------------------------------------------------------------------------------
 
     async def _read(self, consumer: str, count: int) -> list[Any]:
         return await (
-            await self.broker.send_read(GROUP, consumer, ReadRequest(count, None, inf, lambda *_: None, small=1))
+            await self.broker.send_read(GROUP, consumer, ReadRequest(count, None, inf, lambda *_: None, small_below=1))
         )
 
     @precondition(lambda self: self.model.unread())
@@ -364,7 +366,7 @@ class Machine(RuleBasedStateMachine):
     @rule(slot=slots, starts=st.booleans())
     def look_for_orphans(self, slot: int, starts: bool) -> None:
         worker = self.workers[slot]
-        page = self.wait(self.broker.list_pending(GROUP, worker.name, b"", b"+", 100, BOUNDS))
+        page = self.wait(self.broker.list_pending_page(GROUP, worker.name, b"", b"+", 100, BOUNDS))
         assert [(entry.id, entry.deliveries) for entry in page] == [
             (entry_id, self.model.entries[entry_id].deliveries) for entry_id in self.model.held_by(worker.name)
         ]
@@ -501,10 +503,10 @@ class Machine(RuleBasedStateMachine):
     def _live_again(self, worker: ModelWorker, fault: str) -> None:
         """Killed and started again under its name: its entries may have run, and count as if they had."""
         worker.runs.clear()
-        page = self.wait(self.broker.list_pending(GROUP, worker.name, b"", b"+", 100, BOUNDS))
+        page = self.wait(self.broker.list_pending_page(GROUP, worker.name, b"", b"+", 100, BOUNDS))
         seen = [(entry.id, entry.deliveries) for entry in page]
         assert [entry_id for entry_id, _ in seen] == self.model.held_by(worker.name)
-        self.ask(lambda: self.broker.increment_delivery_counts(GROUP, worker.name, seen), fault)
+        self.ask(lambda: self.broker.increment_delivery_counts_if_same(GROUP, worker.name, seen), fault)
         for entry_id, _ in seen:
             entry = self.model.entries[entry_id]
             entry.deliveries, entry.is_idle = entry.deliveries + 1, False
@@ -526,9 +528,12 @@ class Machine(RuleBasedStateMachine):
 
     def _leave(self, worker: ModelWorker, fault: str) -> None:
         is_free = not self.model.held_by(worker.name)
-        lease = self.wait(self.broker.read_lease(GROUP, worker.name))
+        lease = self.wait(self.broker.read_lease_end_or_zero(GROUP, worker.name))
         assert lease == self.model.leases.get(worker.name, 0)
-        assert self.ask(lambda: self.broker.leave_group(GROUP, worker.name, lease), fault) == (is_free, is_free)
+        assert self.ask(lambda: self.broker.leave_group_if_lease_is_same(GROUP, worker.name, lease), fault) == (
+            is_free,
+            is_free,
+        )
         if is_free:
             self.model.leases.pop(worker.name, None)
             assert worker.name not in self._consumers()
@@ -556,7 +561,7 @@ class Machine(RuleBasedStateMachine):
         expected = min(batch, len(due)) if leads else 0
         calls = 2 if fault == "sent twice" else 1
         for call in range(calls):
-            done = self.wait(self.broker.promote_batch_if_leader(worker.name, LONG_MS, batch, events_max_len=0))
+            done = self.wait(self.broker.try_to_lead_and_promote_batch(worker.name, LONG_MS, batch, events_max_len=0))
             left = max(0, len(due) - call * batch)
             assert (done.leads, done.promoted, done.buried_count) == (leads, min(left, expected) if expected else 0, 0)
         if leads:
@@ -581,7 +586,7 @@ class Machine(RuleBasedStateMachine):
             self.client.client_kill_filter(_type="normal", skipme=True)
             self.wait(self._until_it_is_noticed())
         elif trouble == "leader":
-            self.wait(self.broker.release_promoter_lease(self.workers[slot].name))
+            self.wait(self.broker.release_promoter_lease_if_held(self.workers[slot].name))
             if self.model.leader == self.workers[slot].name:
                 self.model.leader = None
         else:
@@ -678,7 +683,7 @@ class Machine(RuleBasedStateMachine):
         }
         now_ms = self._now_ms()
         assert {
-            member: (decode_envelope(split_member(member)[1]).id, due <= now_ms)
+            member: (decode_envelope(split_delayed_member(member)[1]).id, due <= now_ms)
             for member, due in delayed
             if due <= now_ms + 1 + LONG_MS  # what was rescheduled within this very millisecond is due at the next one
         } == self.model.delayed

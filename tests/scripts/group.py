@@ -16,7 +16,7 @@ import redis
 from pychasqui._core.limits import MAX_REGISTERED, MAX_WORKER_LEASE_MS, REGISTERED_MS
 from pychasqui._redis import scripts
 from pychasqui._redis.dialect import parse_version
-from pychasqui._redis.keys import REGISTRY, Keys, keys_of_job
+from pychasqui._redis.keys import REGISTRY, Keys, make_keys_of_job
 from pychasqui._redis.leases import MUST_CLAIM
 from pychasqui._redis.replies import (
     OtherClaim,
@@ -26,7 +26,7 @@ from pychasqui._redis.replies import (
     read_renewal_result,
     read_settled_jobs,
 )
-from pychasqui._wire.entry import entry_sort_key
+from pychasqui._wire.entry import make_entry_sort_key
 
 KEYS = Keys("q")
 GROUP = "default"
@@ -374,7 +374,7 @@ class Group:
     def cancel(
         self, job_id: str, entry_id: bytes | str = "", *, is_lost: bool = False, most_notes: int = 10_000
     ) -> str:
-        keys = [KEYS.stream, KEYS.delayed, KEYS.events, KEYS.cancelled, *keys_of_job(KEYS, job_id)]
+        keys = [KEYS.stream, KEYS.delayed, KEYS.events, KEYS.cancelled, *make_keys_of_job(KEYS, job_id)]
         head = (job_id, entry_id, int(is_lost), KEPT_MS, most_notes, EVENTS_MAX_LEN, KEYS.pause_channel)
         word, name = self.run(scripts.CANCEL, keys, *head)
         self.cancelled_name = name.decode()
@@ -448,9 +448,11 @@ class Group:
         assert isinstance(stored, list)
         return stored
 
-    def move_repeatable(self, action: str, key: str, score: int = 0) -> int:
+    def remove_pause_or_resume_repeatable(self, action: str, key: str, score: int = 0) -> int:
         keys = [KEYS.repeat, KEYS.repeat_paused, KEYS.repeat_spec(key)]
-        moved = self.run(scripts.MOVE_REPEATABLE, keys, action, key, score, KEYS.repeat_channel, self.now_ms)
+        moved = self.run(
+            scripts.REMOVE_PAUSE_OR_RESUME_REPEATABLE, keys, action, key, score, KEYS.repeat_channel, self.now_ms
+        )
         assert isinstance(moved, int)
         return moved
 
@@ -491,7 +493,7 @@ class Group:
 
     def rebuild_group(self, consumer: str, held: dict[bytes, int] | None = None, *, lease_ms: int = LEASE_MS) -> int:
         """Reports, and claims what is held as soon as the group exists, as a worker does."""
-        last = max(held or {}, key=entry_sort_key, default=b"")
+        last = max(held or {}, key=make_entry_sort_key, default=b"")
         state = self.report(consumer, last, lease_ms=lease_ms)
         if state == MUST_CLAIM:
             self.claim_held(consumer, held or {}, lease_ms=lease_ms)
@@ -567,7 +569,7 @@ class Group:
     ) -> list[Taken]:
         return _taken(self.run(scripts.LIST_PENDING, [KEYS.stream], GROUP, consumer, start, last, count, *bounds))
 
-    def read_within_bounds(
+    def read_now_within_bounds(
         self, consumer: str, *, count: int = 100, bounds: tuple[int, int] = UNBOUNDED
     ) -> list[Taken]:
         reply = self.run(scripts.READ, [KEYS.stream], GROUP, consumer, count, *bounds)

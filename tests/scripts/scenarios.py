@@ -428,7 +428,7 @@ def _orphans(group: Group) -> Call:
 def _read(group: Group) -> Call:
     for job in JOBS:
         group.client.xadd(KEYS.stream, {"d": envelope(job)})
-    return lambda by: by.read_within_bounds("a", count=2)
+    return lambda by: by.read_now_within_bounds("a", count=2)
 
 
 def _regroup(group: Group) -> Call:
@@ -505,7 +505,7 @@ def _upsert_repeatable(group: Group) -> Call:
 def _upsert_paused(group: Group) -> Call:
     _repeat(group)
     for job in JOBS:
-        group.move_repeatable("pause", job)
+        group.remove_pause_or_resume_repeatable("pause", job)
     return lambda by: [by.upsert_repeatable(job, 9 * HOUR_MS, b"new spec of %s" % job.encode()) for job in JOBS]
 
 
@@ -518,19 +518,19 @@ def _upsert_kept(group: Group) -> Call:
 
 def _pause(group: Group) -> Call:
     _repeat(group)
-    return lambda by: [by.move_repeatable("pause", job) for job in JOBS]
+    return lambda by: [by.remove_pause_or_resume_repeatable("pause", job) for job in JOBS]
 
 
 def _resume(group: Group) -> Call:
     _repeat(group)
     for job in JOBS:
-        group.move_repeatable("pause", job)
-    return lambda by: [by.move_repeatable("resume", job, 9 * HOUR_MS) for job in JOBS]
+        group.remove_pause_or_resume_repeatable("pause", job)
+    return lambda by: [by.remove_pause_or_resume_repeatable("resume", job, 9 * HOUR_MS) for job in JOBS]
 
 
 def _remove(group: Group) -> Call:
     _repeat(group)
-    return lambda by: [by.move_repeatable("remove", job) for job in JOBS]
+    return lambda by: [by.remove_pause_or_resume_repeatable("remove", job) for job in JOBS]
 
 
 # Events -------------------------------------------------------------------------------------------------------------
@@ -626,9 +626,9 @@ SCENARIOS = [
     Scenario("upsert_repeatable", _upsert_repeatable),
     Scenario("upsert_repeatable", _upsert_paused, "paused", best_effort=(KEYS.repeat_paused,)),
     Scenario("upsert_repeatable", _upsert_kept, "kept", best_effort=(KEYS.repeat_paused,)),
-    Scenario("move_repeatable", _pause, "pausing"),
-    Scenario("move_repeatable", _resume, "resuming"),
-    Scenario("move_repeatable", _remove, "removing"),
+    Scenario("remove_pause_or_resume_repeatable", _pause, "pausing"),
+    Scenario("remove_pause_or_resume_repeatable", _resume, "resuming"),
+    Scenario("remove_pause_or_resume_repeatable", _remove, "removing"),
     Scenario("register_queue", _register_queue, best_effort=(REGISTRY,)),
     Scenario("write_events", _write_events, best_effort=(KEYS.events,)),
     Scenario("write_completed", _write_completed, best_effort=(KEYS.events,)),

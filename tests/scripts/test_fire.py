@@ -126,7 +126,7 @@ class TestOnce:
 
     def test_a_paused_repeatable_does_not_fire(self, group: Group) -> None:
         store(group)
-        group.move_repeatable("pause", "nightly")
+        group.remove_pause_or_resume_repeatable("pause", "nightly")
         assert group.fire(fire_of(b"x")) == [0]
         assert (group.stream, group.repeatables) == ([], {})
 

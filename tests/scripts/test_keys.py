@@ -52,7 +52,7 @@ NOT_SENT = {
     ("move_delayed", "SPUBLISH"): "only to a shard channel, in a cluster",
     ("cancel", "SPUBLISH"): "only to a shard channel, in a cluster",
     ("upsert_repeatable", "SPUBLISH"): "only to a shard channel, in a cluster",
-    ("move_repeatable", "SPUBLISH"): "only to a shard channel, in a cluster",
+    ("remove_pause_or_resume_repeatable", "SPUBLISH"): "only to a shard channel, in a cluster",
 }
 
 

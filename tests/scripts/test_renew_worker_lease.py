@@ -234,7 +234,7 @@ class TestWhatElseItFinds:
     def test_a_renewal_counts_the_leases_that_go_on_and_those_that_are_over(self, group: Group) -> None:
         group.client.zadd(KEYS.workers, {"b": group.now_ms + 60_000, "dead": group.now_ms - 1, "left": 0, HEIR: 0})
         renewed = group.renew_with_record("a", b"")
-        assert (renewed.living, renewed.over) == (2, 3)
+        assert (renewed.living_count, renewed.ended_count) == (2, 3)
 
     def test_a_renewal_writes_the_record_which_ends_by_itself(self, group: Group) -> None:
         group.renew_with_record("a", b"about a")

@@ -41,7 +41,7 @@ class TestNew:
 
     def test_a_replaced_paused_repeatable_fires_again(self, group: Group) -> None:
         group.upsert_repeatable("nightly", 5000)
-        group.move_repeatable("pause", "nightly")
+        group.remove_pause_or_resume_repeatable("pause", "nightly")
         assert group.upsert_repeatable("nightly", 9000) == 0
         assert (group.repeatables, group.paused) == ({b"nightly": 9000}, {})
 
@@ -69,7 +69,7 @@ class TestKept:
 
     def test_a_changed_repeatable_keeps_its_pause(self, group: Group) -> None:
         group.upsert_repeatable("nightly", 5000, b"old")
-        group.move_repeatable("pause", "nightly")
+        group.remove_pause_or_resume_repeatable("pause", "nightly")
         assert group.upsert_repeatable_after(b"old", "nightly", 9000, b"new", keeps=True) == [0, b"5000", b"0", 1]
         assert (group.repeatables, group.paused) == ({}, {b"nightly": 5000})
         assert group.spec("nightly") == stored(b"new")
@@ -123,7 +123,7 @@ class TestSeen:
 def test_other_repeatables_stay_as_they_are(group: Group) -> None:
     group.upsert_repeatable("1", 5000, b"1")
     group.upsert_repeatable("2", 6000, b"2")
-    group.move_repeatable("pause", "1")
+    group.remove_pause_or_resume_repeatable("pause", "1")
     group.upsert_repeatable("3", 7000, b"3")
     assert (group.repeatables, group.paused) == ({b"2": 6000, b"3": 7000}, {b"1": 5000})
     assert (group.spec("1"), group.spec("2")) == (stored(b"1"), stored(b"2"))

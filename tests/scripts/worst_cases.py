@@ -394,12 +394,12 @@ def purge_large_waiting(group: Group) -> Call:
 
 def read(group: Group) -> Call:
     wait_in_stream(group, [envelope("a", PAGE_BYTES // READ_COUNT)] * READ_COUNT)
-    return lambda: group.read_within_bounds("a", count=READ_COUNT, bounds=BOUNDS)
+    return lambda: group.read_now_within_bounds("a", count=READ_COUNT, bounds=BOUNDS)
 
 
 def read_large(group: Group) -> Call:
     wait_in_stream(group, [envelope("a", LARGE)] * 5)
-    return lambda: group.read_within_bounds("a", count=READ_COUNT, bounds=BOUNDS)
+    return lambda: group.read_now_within_bounds("a", count=READ_COUNT, bounds=BOUNDS)
 
 
 def empty_stream(group: Group) -> Call:
@@ -535,9 +535,9 @@ def upsert_repeatable(group: Group) -> Call:
     return lambda: group.upsert_repeatable("another 1", HOUR_MS, b"s" * MAX_PAYLOAD_BYTES, b"retry")
 
 
-def move_repeatable(group: Group) -> Call:
+def remove_pause_or_resume_repeatable(group: Group) -> Call:
     group.client.hset(KEYS.repeat_spec("another 2"), mapping={"spec": b"s" * MAX_PAYLOAD_BYTES, "fired": "3"})
-    return lambda: group.move_repeatable("remove", "another 2")
+    return lambda: group.remove_pause_or_resume_repeatable("remove", "another 2")
 
 
 # The registry of queues ---------------------------------------------------------------------------------------------
@@ -589,7 +589,7 @@ WORST_CASES: dict[str, tuple[Case, ...]] = {
     "leave_group": (leave_group,),
     "list_pending": (list_pending,),
     "move_delayed": (move_delayed, move_delayed_with_long_ids, move_large_delayed),
-    "move_repeatable": (move_repeatable,),
+    "remove_pause_or_resume_repeatable": (remove_pause_or_resume_repeatable,),
     "promote": (promote, promote_with_events, promote_beside_large_others),
     "purge_delayed": (purge_delayed, purge_delayed_with_long_ids, purge_large_delayed),
     "purge_waiting": (purge_waiting, purge_waiting_with_long_ids, purge_large_waiting),

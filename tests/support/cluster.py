@@ -9,7 +9,7 @@ from typing import Any, Self
 
 import redis
 
-from pychasqui._redis.topology.node_map import slot_of
+from pychasqui._redis.topology.node_map import compute_slot_of_key
 from tests.support.server import RedisServer
 
 NODE_TIMEOUT_MS = 1000
@@ -55,7 +55,7 @@ class ClusterServers:
         """A queue that the first master has, or another."""
         first, last = SHARES[share]
         names = (f"q{number}-{time.monotonic_ns()}" for number in range(1000))
-        return next(name for name in names if first <= slot_of(f"{{chasqui:{name}}}") <= last)
+        return next(name for name in names if first <= compute_slot_of_key(f"{{chasqui:{name}}}") <= last)
 
     def id_of(self, node: RedisServer) -> str:
         found: str = node.execute("CLUSTER", "MYID").decode()

@@ -62,7 +62,7 @@ def capabilities(binary: Path) -> dict[str, bool]:
     async def ask(url: str) -> dict[str, bool]:
         async with Doctor(url) as doctor:
             await doctor.examine_server()
-            return doctor._broker.capabilities()
+            return doctor._broker.list_capabilities()
 
     with AskedServer(binary=binary) as server:
         return asyncio.run(ask(server.url))

@@ -208,7 +208,7 @@ class MemoryBroker(Broker):
                 entries = cast(list[Any], await answer if inspect.isawaitable(answer) else answer)
             else:
                 entries = self._deliver(group, consumer, request.max_count)
-            reading.was_small = len(entries) < request.small
+            reading.was_small = len(entries) < request.small_below
             if entries and reading.was_small:
                 request.on_small_batch(entries)
             return entries
@@ -225,7 +225,9 @@ class MemoryBroker(Broker):
         return [[entry_id, self.stream[entry_id]] for entry_id in fresh]
 
     @_answered
-    async def read_within_bounds(self, group: str, consumer: str, count: int, bounds: ByteBounds) -> list[ClaimedEntry]:
+    async def read_now_within_bounds(
+        self, group: str, consumer: str, count: int, bounds: ByteBounds
+    ) -> list[ClaimedEntry]:
         return [ClaimedEntry(entry_id, fields, 0) for entry_id, fields in self._deliver(group, consumer, count)]
 
     @_answered
@@ -233,7 +235,7 @@ class MemoryBroker(Broker):
         return any(_number(entry_id) > self._group(group).last_read for entry_id in self.stream)
 
     @_answered
-    async def subscribe_to_backlog_hints_while_connected(self, on_hint: Callable[[], None]) -> bool:
+    async def try_to_subscribe_to_backlog_hints(self, on_hint: Callable[[], None]) -> bool:
         self.on_backlog = on_hint
         return True
 
@@ -267,13 +269,13 @@ class MemoryBroker(Broker):
         await self._ack("ack", events, group, ids)
         self._finish(group, ids)
 
-    async def ack_unique(
+    async def ack_and_release_uniqueness_keys(
         self, group: str, entries: list[tuple[bytes, str]], events: EventsOnSend | None = None
     ) -> None:
-        await self._ack("ack_unique", events, group, entries)
+        await self._ack("ack_and_release_uniqueness_keys", events, group, entries)
         self._finish(group, [entry_id for entry_id, _ in entries])
 
-    async def ack_with_results(
+    async def ack_and_store_results(
         self,
         group: str,
         ttl_ms: int,
@@ -282,9 +284,9 @@ class MemoryBroker(Broker):
         unique: list[tuple[bytes, str]],
         events: EventsOnSend | None = None,
     ) -> int:
-        await self._ack("ack_with_results", events, group, ttl_ms, ids, results, unique)
-        if "ack_with_results" in self.answer_with:
-            return int(self.answer_with["ack_with_results"](group, ttl_ms, ids, results, unique))
+        await self._ack("ack_and_store_results", events, group, ttl_ms, ids, results, unique)
+        if "ack_and_store_results" in self.answer_with:
+            return int(self.answer_with["ack_and_store_results"](group, ttl_ms, ids, results, unique))
         self._finish(group, ids)
         self.results.update(results)
         return 0
@@ -329,14 +331,14 @@ class MemoryBroker(Broker):
             self.events += [Event("active", job_id, name)] if started != "" else []
             self.events.append(Event("completed", job_id, name))
 
-    def set_progress(self, job_id: str, percent: int, kept_ms: int, on_reply: Callable[[Any], None]) -> None:
-        self._record("set_progress", job_id, percent, kept_ms, on_reply)
+    def send_progress(self, job_id: str, percent: int, kept_ms: int, on_reply: Callable[[Any], None]) -> None:
+        self._record("send_progress", job_id, percent, kept_ms, on_reply)
         self.progress[job_id] = percent
 
-    def add_log_line(
+    def send_log_line(
         self, job_id: str, line: str, max_lines: int, kept_ms: int, on_reply: Callable[[Any], None]
     ) -> None:
-        self._record("add_log_line", job_id, line, max_lines, kept_ms, on_reply)
+        self._record("send_log_line", job_id, line, max_lines, kept_ms, on_reply)
         self.logs[job_id] = [*self.logs[job_id], line][-max_lines:]
 
     # Workers and their leases ---------------------------------------------------------------------------------------
@@ -346,7 +348,7 @@ class MemoryBroker(Broker):
         return self.now
 
     @_answered
-    async def renew_worker_lease(
+    async def renew_lease_and_held_entries(
         self,
         group: str,
         consumer: str,
@@ -384,11 +386,11 @@ class MemoryBroker(Broker):
         return {}
 
     @_answered
-    async def read_lease(self, group: str, consumer: str) -> float:
+    async def read_lease_end_or_zero(self, group: str, consumer: str) -> float:
         return self.lease_ends[group].get(consumer.encode(), 0.0)
 
     @_answered
-    async def leave_group(self, group: str, consumer: str, lease: float) -> bool:
+    async def leave_group_if_lease_is_same(self, group: str, consumer: str, lease: float) -> bool:
         if self.lease_ends[group].get(consumer.encode(), 0.0) not in (0.0, lease):
             return False
         self.worker_records.pop(consumer, None)
@@ -400,7 +402,7 @@ class MemoryBroker(Broker):
         return True
 
     @_answered
-    async def read_leases(self, group: str) -> dict[bytes, float]:
+    async def read_lease_ends(self, group: str) -> dict[bytes, float]:
         return dict(self.lease_ends[group])
 
     @_answered
@@ -412,7 +414,7 @@ class MemoryBroker(Broker):
         return []
 
     @_answered
-    async def register_queue(self) -> None:
+    async def register_queue_or_log_refusal(self) -> None:
         """Nobody reads it in these tests."""
 
     @_answered
@@ -425,7 +427,7 @@ class MemoryBroker(Broker):
         return self.cancellations
 
     @_answered
-    async def subscribe_to_pause_and_cancel_hints_while_connected(self, on_hint: Callable[[], None]) -> bool:
+    async def try_to_subscribe_to_pause_and_cancel_hints(self, on_hint: Callable[[], None]) -> bool:
         """Messages come in the loop that has subscribed."""
         loop = asyncio.get_running_loop()
         self.on_pause = lambda: cast(None, loop.call_soon_threadsafe(on_hint))
@@ -434,7 +436,7 @@ class MemoryBroker(Broker):
     # Pending entries ------------------------------------------------------------------------------------------------
 
     @_answered
-    async def count_held_entries(self, group: str) -> dict[bytes, int]:
+    async def count_held_entries_by_consumer(self, group: str) -> dict[bytes, int]:
         return dict(Counter(held.consumer.encode() for held in self._group(group).pending.values()))
 
     @_answered
@@ -447,14 +449,14 @@ class MemoryBroker(Broker):
         return [one for one in own if one[1].consumer == consumer and low < _number(one[0]) <= high][:count]
 
     @_answered
-    async def list_pending(
+    async def list_pending_page(
         self, group: str, consumer: str, after: bytes, last: bytes, count: int, bounds: ByteBounds
     ) -> list[ClaimedEntry]:
         page = self._pending(group, consumer, after, last, count)
         return [ClaimedEntry(entry_id, self.stream.get(entry_id), held.deliveries) for entry_id, held in page]
 
     @_answered
-    async def list_pending_ids(
+    async def list_pending_id_page(
         self, group: str, consumer: str, after: bytes, last: bytes, count: int
     ) -> list[tuple[bytes, int]]:
         return [(entry_id, held.deliveries) for entry_id, held in self._pending(group, consumer, after, last, count)]
@@ -483,13 +485,13 @@ class MemoryBroker(Broker):
         self, group: str, consumer: str, min_idle_ms: int, count: int, bounds: ByteBounds
     ) -> list[ClaimedEntry]:
         claimed: list[ClaimedEntry] = []
-        for holder in await self.count_held_entries(group):
+        for holder in await self.count_held_entries_by_consumer(group):
             if holder != consumer.encode() and holder not in self.lease_ends[group]:
                 claimed += self._claim(group, consumer, holder.decode(), count - len(claimed))
         return claimed
 
     @_answered
-    async def increment_delivery_counts(self, group: str, consumer: str, seen: list[tuple[bytes, int]]) -> None:
+    async def increment_delivery_counts_if_same(self, group: str, consumer: str, seen: list[tuple[bytes, int]]) -> None:
         for entry_id, delivery in seen:
             held = self._group(group).pending.get(entry_id)
             if held is not None and (held.consumer, held.deliveries) == (consumer, delivery):
@@ -510,7 +512,7 @@ class MemoryBroker(Broker):
     # Delayed jobs ---------------------------------------------------------------------------------------------------
 
     @_answered
-    async def promote_batch_if_leader(
+    async def try_to_lead_and_promote_batch(
         self, holder: str, lease_ms: int, batch: int, *, events_max_len: int
     ) -> Promotion:
         if self.leader is not None and self.leader[0] != holder and self.leader[1] > self.now:
@@ -525,22 +527,22 @@ class MemoryBroker(Broker):
         return Promotion(True, len(due), 0, -1 if left is None else max(0, left - self.now))
 
     @_answered
-    async def release_promoter_lease(self, holder: str) -> None:
+    async def release_promoter_lease_if_held(self, holder: str) -> None:
         if self.leader is not None and self.leader[0] == holder:
             self.leader = None
 
     @_answered
-    async def count_delayed_and_overdue_ms(self) -> tuple[int, int]:
+    async def count_delayed_and_read_overdue_ms(self) -> tuple[int, int]:
         first = min((due_ms for due_ms, _ in self.delayed), default=self.now)
         return len(self.delayed), max(0, self.now - first)
 
     @_answered
-    async def subscribe_to_due_hints_while_connected(self, on_due: Callable[[float], None]) -> bool:
+    async def try_to_subscribe_to_due_hints(self, on_due: Callable[[float], None]) -> bool:
         self.on_due = on_due
         return True
 
-    def publish_due(self, delay_ms: int) -> None:
-        self._record("publish_due", delay_ms)
+    def publish_due_hint(self, delay_ms: int) -> None:
+        self._record("publish_due_hint", delay_ms)
         self.hints.append(delay_ms)
 
 

@@ -25,7 +25,7 @@ import pytest
 from pychasqui._core.defaults import MAX_PAYLOAD_BYTES
 from pychasqui._core.retry_options import BackoffSpec, RetryOverride
 from pychasqui._wire.envelope import Envelope, decode_delivery, decode_envelope, encode_envelope
-from pychasqui._wire.member import make_delayed_member, split_member
+from pychasqui._wire.member import make_delayed_member, split_delayed_member
 from pychasqui._wire.msgpack import decode_data, encode_data
 from pychasqui.errors import DecodeError
 
@@ -159,7 +159,7 @@ def check_delivery(raw: bytes, envelope: Envelope) -> None:
 
 def check_member(raw: bytes) -> str:
     try:
-        name, envelope = split_member(raw)
+        name, envelope = split_delayed_member(raw)
     except DecodeError:
         return "member refused"
     if name:

@@ -17,16 +17,16 @@ from typing import Any
 from pychasqui._redis.dialect import read_dialect
 from pychasqui._redis.replies import Entry
 from pychasqui._wire.dead_letter import read_dead_letter
-from pychasqui._wire.entry import read_entry_id_in_uniqueness_key, read_name_of_rejected
+from pychasqui._wire.entry import find_entry_id_in_uniqueness_key, read_name_of_rejected_or_empty
 from pychasqui._wire.envelope import (
     decode_delivery,
     make_extras_of_first_run,
-    read_expiry_ms,
-    read_snoozes,
+    read_expiry_ms_or_none,
+    read_put_back_count,
     read_timeout_s_or_zero,
 )
 from pychasqui._wire.event import read_event, read_failure_text, read_job_end
-from pychasqui._wire.job_log import read_line
+from pychasqui._wire.job_log import read_log_line_or_none
 from pychasqui._wire.lenient import MAX_TEXT_BYTES
 from pychasqui._wire.repeatable import decode_spec, read_override_if_for_this_spec
 from pychasqui._wire.retry_override import decode_retry
@@ -76,12 +76,12 @@ def _event(entry: Entry) -> None:
 
 
 def _line(entry: Entry) -> None:
-    line = read_line(entry)
+    line = read_log_line_or_none(entry)
     assert line is None or len(line) <= MAX_TEXT_BYTES
 
 
 def _rejected(entry: Entry) -> None:
-    assert isinstance(read_name_of_rejected(entry[1]), str)
+    assert isinstance(read_name_of_rejected_or_empty(entry[1]), str)
 
 
 def _delivery(raw: bytes) -> None:
@@ -91,15 +91,15 @@ def _delivery(raw: bytes) -> None:
 
 def _extras(raw: bytes) -> None:
     """Extras are what follows an envelope, whatever that is."""
-    expiry_ms = read_expiry_ms(raw)
+    expiry_ms = read_expiry_ms_or_none(raw)
     assert expiry_ms is None or expiry_ms >= 0
     assert read_timeout_s_or_zero(raw) >= 0
-    assert read_snoozes(raw) >= 0
+    assert read_put_back_count(raw) >= 0
     make_extras_of_first_run(raw)
 
 
 def _unique(raw: bytes) -> None:
-    assert len(read_entry_id_in_uniqueness_key(raw) or b"") <= 41
+    assert len(find_entry_id_in_uniqueness_key(raw) or b"") <= 41
 
 
 def _worker(raw: bytes) -> None:

@@ -65,7 +65,7 @@ class AckerBench:
         self.broker.answer_with = {
             "reschedule": self._reschedule,
             "bury": self._bury,
-            "ack_with_results": lambda *_: self.refused_results,
+            "ack_and_store_results": lambda *_: self.refused_results,
         }
         self.fenced: set[bytes] = set()  # entries that are no longer this worker's
         self.refused_jobs: set[bytes] = set()
@@ -105,12 +105,12 @@ class AckerBench:
 
     @property
     def acked_unique(self) -> list[tuple[bytes, str]]:
-        return [entry for _, entries in self.broker.answered("ack_unique") for entry in entries]
+        return [entry for _, entries in self.broker.answered("ack_and_release_uniqueness_keys") for entry in entries]
 
     @property
     def stored(self) -> list[tuple[list[bytes], list[tuple[str, bytes]], list[tuple[bytes, str]]]]:
         """Entry ids, results and unique entries of each call."""
-        return [arguments[2:] for arguments in self.broker.answered("ack_with_results")]
+        return [arguments[2:] for arguments in self.broker.answered("ack_and_store_results")]
 
     def _reschedule(self, group: str, consumer: str, jobs: list[Rescheduled], events_max_len: int) -> SettledJobs:
         self.rescheduled += [job for job in jobs if job.entry_id not in self.refused_jobs]
@@ -231,7 +231,7 @@ class TestResults:
             )
         ]
         assert (
-            {ttl_ms for _, ttl_ms, *_ in bench.broker.asked("ack_with_results")},
+            {ttl_ms for _, ttl_ms, *_ in bench.broker.asked("ack_and_store_results")},
             bench.acked,
             bench.acked_unique,
         ) == ({5000}, [], [])
@@ -422,7 +422,7 @@ class TestKinds:
         give_one_of_each(bench)
         bench.acker.queue_ack(job(4, may_be_unique=True), None)
         bench.acker.start()
-        methods = ("ack", "ack_unique", "reschedule", "bury")
+        methods = ("ack", "ack_and_release_uniqueness_keys", "reschedule", "bury")
         await eventually(lambda: [len(bench.broker.asked(method)) for method in methods] == [1, 1, 1, 1])
         bench.broker.line.set()
         await bench.acker.end(timeout_s=PATIENCE_S)

@@ -23,7 +23,7 @@ class SentCommands:
     def set_watcher(self, watcher: object | None) -> None:
         self.watcher = watcher
 
-    def write_without_reply_handler(self, packed: bytes) -> None:
+    def write_if_open_without_reply_handler(self, packed: bytes) -> None:
         self._written.extend(b"*" + command for command in packed.split(b"*")[1:])
 
     def expect_reply(self, deadline: float, on_reply: OnReply) -> None:
@@ -53,9 +53,9 @@ def transactions(sent: SentCommands) -> AddTransactions:
 
 def test_a_confirmed_watch_makes_ready(sent: SentCommands, transactions: AddTransactions) -> None:
     transactions.request_ledger_watch_if_allowed(0.0, lambda: None)
-    assert (transactions.is_ready, transactions.is_awaited) == (False, True)
+    assert (transactions.is_ready, transactions.is_watch_awaited) == (False, True)
     sent.answer_up_to(b"\r\nWATCH")
-    assert (transactions.is_ready, transactions.is_awaited) == (True, False)
+    assert (transactions.is_ready, transactions.is_watch_awaited) == (True, False)
 
 
 def test_the_answer_to_an_earlier_watch_makes_nothing_ready(sent: SentCommands, transactions: AddTransactions) -> None:
@@ -64,7 +64,7 @@ def test_the_answer_to_an_earlier_watch_makes_nothing_ready(sent: SentCommands, 
     transactions.forget_ledger_watch()  # a script is sent in between
     transactions.request_ledger_watch_if_allowed(0.0, lambda: None)
     sent.answer_up_to(b"\r\nWATCH")
-    assert (transactions.is_ready, transactions.is_awaited) == (False, True)
+    assert (transactions.is_ready, transactions.is_watch_awaited) == (False, True)
     sent.answer_up_to(b"\r\nWATCH")
     assert transactions.is_ready
 
@@ -82,7 +82,7 @@ def test_a_server_that_refuses_transactions_is_asked_once(sent: SentCommands, tr
     transactions.request_ledger_watch_if_allowed(0.0, lambda: None)
     sent.answer_up_to(b"\r\nWATCH", ReplyError("NOPERM no"))
     transactions.request_ledger_watch_if_allowed(0.0, lambda: None)
-    assert (transactions.is_ready, transactions.is_awaited) == (False, False)
+    assert (transactions.is_ready, transactions.is_watch_awaited) == (False, False)
 
 
 @pytest.mark.parametrize("is_confirmed", (False, True))
@@ -98,7 +98,7 @@ def test_a_watch_of_another_producer_ends_what_was_ready(
     other.request_ledger_watch_if_allowed(0.0, lambda: answers.append("other"))
     if not is_confirmed:
         sent.answer_up_to(b"\r\nWATCH")
-    assert (transactions.is_ready, transactions.is_awaited, answers) == (False, False, ["first"])
+    assert (transactions.is_ready, transactions.is_watch_awaited, answers) == (False, False, ["first"])
     sent.answer_up_to(b"\r\nWATCH")
     assert (transactions.is_ready, other.is_ready, answers) == (False, True, ["first", "other"])
 

@@ -30,26 +30,26 @@ def outcomes(made: AddBatch) -> list[Any]:
 
 async def test_the_first_plain_jobs_are_new_and_the_others_find_no_room() -> None:
     made = batch(4)
-    made.answer_waiters(2)
+    made.answer_or_fail_waiters(2)
     assert outcomes(made) == [NEW, NEW, QueueFull, QueueFull]
 
 
 async def test_each_job_with_options_has_its_own_status() -> None:
     made = batch(4, with_options=True)
-    made.answer_waiters(b"ndrf")
+    made.answer_or_fail_waiters(b"ndrf")
     assert outcomes(made) == [NEW, DUPLICATE, REPLACED, QueueFull]
 
 
 async def test_a_bulk_is_answered_as_one() -> None:
     plain, with_options = batch(3, is_bulk=True), batch(3, with_options=True, is_bulk=True)
-    plain.answer_waiters(3)
-    with_options.answer_waiters(b"ndr")
+    plain.answer_or_fail_waiters(3)
+    with_options.answer_or_fail_waiters(b"ndr")
     assert (outcomes(plain), outcomes(with_options)) == (["nnn"], ["ndr"])
 
 
 async def test_a_bulk_without_room_was_not_added() -> None:
     for made, reply in ((batch(3, is_bulk=True), 0), (batch(3, with_options=True, is_bulk=True), b"fff")):
-        made.answer_waiters(reply)
+        made.answer_or_fail_waiters(reply)
         assert outcomes(made) == [QueueFull]
 
 
@@ -66,7 +66,7 @@ class FutureCancelledBySignal(asyncio.Future[str]):
 async def test_a_waiter_that_a_signal_cancels_meanwhile_keeps_the_others_answered(status: str) -> None:
     made = batch(2, with_options=True)
     made.waiters[0] = FutureCancelledBySignal()
-    made.answer_waiters(f"{status}{NEW}".encode())
+    made.answer_or_fail_waiters(f"{status}{NEW}".encode())
     assert made.waiters[0].cancelled()
     assert made.waiters[1].result() == NEW
 
@@ -74,7 +74,7 @@ async def test_a_waiter_that_a_signal_cancels_meanwhile_keeps_the_others_answere
 async def test_a_waiter_that_has_given_up_gets_nothing_and_the_others_get_theirs() -> None:
     made = batch(3, with_options=True)
     made.waiters[1].cancel()
-    made.answer_waiters(b"n" + FULL.encode() + b"d")
+    made.answer_or_fail_waiters(b"n" + FULL.encode() + b"d")
     assert (made.waiters[0].result(), made.waiters[2].result()) == (NEW, DUPLICATE)
 
 
@@ -88,20 +88,21 @@ async def test_an_error_reaches_each_as_one_of_its_own() -> None:
 
 @pytest.mark.parametrize("reply", (0, 1, 3))
 async def test_a_count_fits_plain_jobs(reply: int) -> None:
-    assert batch(3).read_reply(reply) == reply
-    assert batch(3, with_options=True).read_reply(reply) is None
+    assert batch(3).read_reply_or_none(reply) == reply
+    assert batch(3, with_options=True).read_reply_or_none(reply) is None
 
 
 @pytest.mark.parametrize("reply", (-1, 4, True, None, "3", b"nnn", [3], 3.0))
 async def test_any_other_reply_does_not_fit(reply: Any) -> None:
-    assert batch(3).read_reply(reply) is None
+    assert batch(3).read_reply_or_none(reply) is None
 
 
 async def test_a_status_for_each_fits_jobs_with_options() -> None:
     made = batch(3, with_options=True)
-    assert made.read_reply(b"ndr") == b"ndr"
+    assert made.read_reply_or_none(b"ndr") == b"ndr"
     assert all(
-        made.read_reply(reply) is None for reply in (b"", b"nd", b"ndrf", b"ndx", b"nd\xff", "ndr", 3, None, [b"n"])
+        made.read_reply_or_none(reply) is None
+        for reply in (b"", b"nd", b"ndrf", b"ndx", b"nd\xff", "ndr", 3, None, [b"n"])
     )
 
 

@@ -8,7 +8,7 @@ from unittest.mock import Mock
 import pytest
 
 from pychasqui._redis import address_race
-from pychasqui._redis.address_race import find_addresses, open_first_that_answers
+from pychasqui._redis.address_race import look_up_addresses, open_first_that_answers
 
 Opened = tuple[asyncio.Transport, asyncio.Protocol]
 
@@ -28,7 +28,7 @@ def _short_time(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("address", ("127.0.0.1", "::1", "fe80::1%lo"))
 async def test_an_address_is_not_looked_up(address: str) -> None:
-    assert await find_addresses(address, 6379) == [address]
+    assert await look_up_addresses(address, 6379) == [address]
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ async def test_callers_whose_opening_was_replaced_wait_for_the_next(monkeypatch:
 
     monkeypatch.setattr(connection, "_retry_until_open_or_permanent_error", open_somehow)
     deadline = connection.make_deadline(5)
-    found = await asyncio.gather(*(connection.wait_for_socket(deadline) for _ in range(3)))
+    found = await asyncio.gather(*(connection.get_or_open_socket(deadline) for _ in range(3)))
     assert found == [socket] * 3
     assert openings == 2
 
@@ -41,7 +41,7 @@ async def test_the_longest_pause_between_attempts_leaves_time_to_connect_within_
     monkeypatch.setattr("asyncio.sleep", note)
     monkeypatch.setattr("random.uniform", lambda least, most: most)
     for _ in range(20):
-        await connection._pause_before_retry()
+        await connection._pause_and_lengthen_backoff()
     assert pauses[0] < 0.1
     assert 0.5 < max(pauses) <= 0.8
 
@@ -49,12 +49,12 @@ async def test_the_longest_pause_between_attempts_leaves_time_to_connect_within_
 class EverySlotElsewhere:
     """A destination of a cluster whose other slots all lie on other nodes."""
 
-    def to_node_of_slot_unless_here(self, slot: int) -> EverySlotElsewhere:
+    def make_destination_for_other_slot_or_none(self, slot: int) -> EverySlotElsewhere:
         return EverySlotElsewhere()
 
 
 def test_a_timeout_also_holds_for_the_connections_to_other_nodes_that_exist() -> None:
     connection = Connection(cast(Any, EverySlotElsewhere()), printable_url="somewhere", timeout_s=10)
-    other = connection.to_node_of_slot(5)
+    other = connection.get_or_make_connection_for_slot(5)
     connection.set_timeout(3)
-    assert (connection.timeout_s, other.timeout_s, connection.to_node_of_slot(6).timeout_s) == (3, 3, 3)
+    assert (connection.timeout_s, other.timeout_s, connection.get_or_make_connection_for_slot(6).timeout_s) == (3, 3, 3)

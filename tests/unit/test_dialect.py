@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pychasqui._redis.dialect import parse_version, read_dialect, refuse_too_old_server
+from pychasqui._redis.dialect import parse_version, raise_if_server_too_old, read_dialect
 from pychasqui.errors import NotRedis, ServerTooOld
 from tests.support.cases import in_one_test
 
@@ -83,6 +83,6 @@ def test_versions_are_compared_as_numbers(text: str, version: tuple[int, ...]) -
 
 
 def test_the_oldest_version_that_is_taken_is_6_2() -> None:
-    refuse_too_old_server("redis", (6, 2))
+    raise_if_server_too_old("redis", (6, 2))
     with pytest.raises(ServerTooOld):
-        refuse_too_old_server("redis", (6, 1, 9))
+        raise_if_server_too_old("redis", (6, 1, 9))

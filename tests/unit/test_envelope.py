@@ -30,11 +30,11 @@ from pychasqui._wire.envelope import (
     encode_new_jobs_if_plain,
     insert_extras_before_own,
     make_extras_of_first_run,
-    read_expiry_ms,
-    read_extra,
+    read_expiry_ms_or_none,
+    read_extra_or_none,
     read_timeout_s_or_zero,
 )
-from pychasqui._wire.member import make_delayed_member, split_member
+from pychasqui._wire.member import make_delayed_member, split_delayed_member
 from pychasqui._wire.msgpack import decode_data, encode_data
 from pychasqui._wire.msgpack_scan import MAX_DEPTH, find_end_of_skipped_value
 from pychasqui._wire.retry_override import decode_retry, encode_retry
@@ -237,7 +237,7 @@ def test_a_delayed_member_is_the_one_of_the_official_producer(recorded: str) -> 
     name, job_id, created_at_ms = MEMBERS[recorded]
     envelope = encode_envelope(job_id, encode_data({"x": 1}), created_at_ms, 0, None)
     assert make_delayed_member(name, envelope).hex() == recorded
-    assert split_member(bytes.fromhex(recorded)) == (name, envelope)
+    assert split_delayed_member(bytes.fromhex(recorded)) == (name, envelope)
 
 
 @pytest.mark.parametrize(
@@ -251,18 +251,18 @@ def test_a_delayed_member_is_the_one_of_the_official_producer(recorded: str) -> 
 )
 def test_a_member_too_short_for_its_name_is_refused(member: bytes, text: str) -> None:
     with pytest.raises(DecodeError, match=text):
-        split_member(member)
+        split_delayed_member(member)
 
 
 def test_a_member_may_end_with_its_name_and_leave_an_empty_envelope_to_be_refused() -> None:
-    assert split_member(b"\x01\x00\x00\x00a") == ("a", b"")
-    assert split_member(bytes(4)) == ("", b"")
+    assert split_delayed_member(b"\x01\x00\x00\x00a") == ("a", b"")
+    assert split_delayed_member(bytes(4)) == ("", b"")
 
 
 def test_a_name_that_is_missing_or_not_utf8_is_empty() -> None:
     assert decode_name_or_empty(None) == decode_name_or_empty(b"") == decode_name_or_empty(b"\xff") == ""
     assert decode_name_or_empty("wörk".encode()) == "wörk"
-    assert split_member(b"\x01\x00\x00\x00\xffenvelope") == ("", b"envelope")
+    assert split_delayed_member(b"\x01\x00\x00\x00\xffenvelope") == ("", b"envelope")
 
 
 def test_a_name_that_utf8_cannot_hold_is_refused() -> None:
@@ -499,13 +499,17 @@ def test_an_envelope_with_extras_is_read_the_quick_way(attempts: int | None, mon
     monkeypatch.setattr(codec, "_decode_unusual", None)  # ten times as slow, and right for any error text of msgspec
     envelope = decode_envelope(raw)
     assert (envelope.id, envelope.payload, envelope.attempt, envelope.extras) == ("j", b"\x01", 1, extras)
-    assert (read_extra(extras, "t"), read_extra(extras, "s"), read_extra(extras, "u")) == ("trace", 5, None)
+    assert (read_extra_or_none(extras, "t"), read_extra_or_none(extras, "s"), read_extra_or_none(extras, "u")) == (
+        "trace",
+        5,
+        None,
+    )
 
 
 def test_an_envelope_with_extras_is_read_for_any_error_text_of_msgspec(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(msgpack_scan, "_FOLLOWED", "more data at (byte ")
     envelope = decode_envelope(encode_envelope("j", b"\x01", 5, 1, None, encode_extras(t="trace")))
-    assert read_extra(envelope.extras, "t") == "trace"
+    assert read_extra_or_none(envelope.extras, "t") == "trace"
 
 
 class TestJobsOwnExtras:
@@ -517,10 +521,10 @@ class TestJobsOwnExtras:
 
     def test_a_time_at_which_a_job_expires_is_read_and_removed(self) -> None:
         extras = encode_extras(to=5, x=1_700_000_000_000)
-        assert read_expiry_ms(extras) == 1_700_000_000_000
+        assert read_expiry_ms_or_none(extras) == 1_700_000_000_000
         assert make_extras_of_first_run(extras) == encode_extras(to=5)
         for strange in (-1, "5", 1.5, None, True):
-            assert read_expiry_ms(encode_extras(x=strange)) is None
+            assert read_expiry_ms_or_none(encode_extras(x=strange)) is None
 
     def test_a_job_that_begins_from_the_start_has_no_counts_of_its_runs(self) -> None:
         assert make_extras_of_first_run(encode_extras(z=99, t="trace", u=3)) == encode_extras(t="trace")
@@ -546,16 +550,16 @@ class TestExtras:
         assert encode_envelope("job", b"data", 5, 1, retry, extras) == plain + msgpack.packb({"s": 1_700_000_000_000})
         envelope = decode_envelope(plain + extras)
         assert msgspec.structs.replace(envelope, extras=b"") == decode_envelope(plain)
-        assert read_extra(envelope.extras, "s") == 1_700_000_000_000
+        assert read_extra_or_none(envelope.extras, "s") == 1_700_000_000_000
 
     def test_extras_survive_another_run(self) -> None:
         first = decode_envelope(encode_envelope("job", b"data", 5, 0, None, encode_extras(s=7, other=[1])))
         again = encode_envelope(first.id, first.payload, first.created_at_ms, 1, first.retry, first.extras)
-        assert read_extra(decode_envelope(again).extras, "other") == [1]
+        assert read_extra_or_none(decode_envelope(again).extras, "other") == [1]
 
     def test_an_envelope_without_extras_has_none(self) -> None:
         envelope = decode_envelope(encode_envelope("job", b"data", 5, 0, None))
-        assert (envelope.extras, read_extra(envelope.extras, "s")) == (b"", None)
+        assert (envelope.extras, read_extra_or_none(envelope.extras, "s")) == (b"", None)
 
     @pytest.mark.parametrize("rest", (b"\x05", b"\x91\x01", b"\xc0", b"\xa1s", b"\xc1", b"rubbish"))
     def test_trailing_bytes_that_are_no_map_are_ignored(self, rest: bytes) -> None:
@@ -565,11 +569,11 @@ class TestExtras:
     @pytest.mark.parametrize("rest", (b"\x81", b"\x81\xa1", b"\xdf\xff\xff\xff\xff", b"\x80\x80", b"\x81\xa1x\xc1"))
     def test_a_map_that_is_broken_or_another_holds_nothing(self, rest: bytes) -> None:
         envelope = decode_envelope(encode_envelope("job", b"data", 5, 0, None) + rest)
-        assert (envelope.id, read_extra(envelope.extras, "s")) == ("job", None)
+        assert (envelope.id, read_extra_or_none(envelope.extras, "s")) == ("job", None)
 
     def test_a_name_that_is_not_among_them_is_none(self) -> None:
-        assert read_extra(encode_extras(a=1), "s") is None
-        assert read_extra(encode_extras(), "s") is None
+        assert read_extra_or_none(encode_extras(a=1), "s") is None
+        assert read_extra_or_none(encode_extras(), "s") is None
 
     def test_a_job_says_for_when_it_was_fired(self) -> None:
         assert Job("job", "do", None, _extras=encode_extras(s=7)).scheduled_at_ms == 7

@@ -15,7 +15,7 @@ from pychasqui._core.defaults import MAX_PAYLOAD_BYTES
 from pychasqui._core.limits import MAX_U32, MAX_U64
 from pychasqui._core.retry_options import BackoffSpec, RetryOverride
 from pychasqui._wire.envelope import Envelope, _decode_unusual, decode_envelope, encode_envelope
-from pychasqui._wire.member import make_delayed_member, split_member
+from pychasqui._wire.member import make_delayed_member, split_delayed_member
 from pychasqui._wire.msgpack import decode_data, encode_data
 from pychasqui._wire.msgpack_scan import MAX_DEPTH, is_map, scan_to_end_of_value
 from pychasqui.errors import DecodeError, PayloadTooLarge
@@ -87,7 +87,7 @@ def test_any_envelope_is_the_array_that_msgpack_python_writes(envelope: Envelope
 @given(TEXT, st.binary(max_size=100))
 @settings(max_examples=60)
 def test_any_member_that_was_joined_is_split_again(name: str, envelope: bytes) -> None:
-    assert split_member(make_delayed_member(name, envelope)) == (name, envelope)
+    assert split_delayed_member(make_delayed_member(name, envelope)) == (name, envelope)
 
 
 @given(st.binary(max_size=60))

@@ -103,7 +103,7 @@ def test_a_script_that_the_server_has_lost_is_sent_as_text_with_the_next_events(
 
 def test_events_are_dropped_while_the_connection_is_lost() -> None:
     written: list[tuple[int, str]] = []
-    lost = cast(Connection, SimpleNamespace(live_socket_or_none=lambda: None))
+    lost = cast(Connection, SimpleNamespace(get_live_socket_or_none=lambda: None))
     batch = EventBatch(1000, lambda count, trouble: written.append((count, str(trouble))), [Event("drained")], [FIRST])
     Broker(lost, Keys("q")).write_or_drop_events(batch)
     assert written == [(2, "the connection is lost")]

@@ -12,8 +12,8 @@ from pychasqui._core.delivery import Delivery
 from pychasqui._core.outcome import Buried, Rescheduled
 from pychasqui._core.retry_options import BackoffSpec, RetryOverride, RetryPolicy
 from pychasqui._core.run_timeouts import RunTimeouts
-from pychasqui._wire.envelope import PUT_BACKS, decode_envelope, encode_extras, read_extra, read_snoozes
-from pychasqui._wire.member import split_member
+from pychasqui._wire.envelope import PUT_BACKS, decode_envelope, encode_extras, read_extra_or_none, read_put_back_count
+from pychasqui._wire.member import split_delayed_member
 from pychasqui._wire.msgpack import encode_data
 from pychasqui._worker.failure_log import LINES_A_SECOND, MAX_KINDS, FailureLog
 from pychasqui._worker.failures import MAX_UNKNOWN_KINDS, FailureHandler, make_next_run_member
@@ -94,10 +94,10 @@ class TestSnooze:
         snoozed.extras = encode_extras(s=5)
         for _ in range(2):
             bench.handler.log_error_and_queue_outcome(snoozed, Snooze(0.5))
-            envelope = decode_envelope(split_member(bench.outcomes.retries[-1][2])[1])
+            envelope = decode_envelope(split_delayed_member(bench.outcomes.retries[-1][2])[1])
             assert envelope.attempt == 1
             snoozed.extras = envelope.extras
-        assert (read_snoozes(snoozed.extras), read_extra(snoozed.extras, "s")) == (2, 5)
+        assert (read_put_back_count(snoozed.extras), read_extra_or_none(snoozed.extras, "s")) == (2, 5)
         assert [delay for _, delay, _ in bench.outcomes.retries] == [500, 500]
 
     def test_jobs_of_unknown_names_are_counted_apart_and_from_the_start_once_their_task_has_run(
@@ -106,8 +106,8 @@ class TestSnooze:
         counts, one = list[tuple[int, int]](), job()
         for error in (Snooze(1), UnknownTask(1, ""), UnknownTask(1, ""), Snooze(1), UnknownTask(1, "")):
             bench.handler.log_error_and_queue_outcome(one, error)
-            one.extras = decode_envelope(split_member(bench.outcomes.retries[-1][2])[1]).extras
-            counts.append((read_snoozes(one.extras), read_snoozes(one.extras, PUT_BACKS)))
+            one.extras = decode_envelope(split_delayed_member(bench.outcomes.retries[-1][2])[1]).extras
+            counts.append((read_put_back_count(one.extras), read_put_back_count(one.extras, PUT_BACKS)))
         assert counts == [(1, 0), (1, 1), (1, 2), (2, 0), (2, 1)]
 
     def test_the_dead_letter_of_a_job_that_was_put_back_too_often_begins_from_the_start(
@@ -118,10 +118,12 @@ class TestSnooze:
         bench.handler.log_error_and_queue_outcome(snoozed, Snooze(1, limit=3, message="nobody knows it"))
         ((_, letter),) = bench.outcomes.letters
         assert bench.outcomes.dead[0].reason == "retries_exhausted"
-        assert read_snoozes(decode_envelope(letter[b"d"]).extras) == 0
+        assert read_put_back_count(decode_envelope(letter[b"d"]).extras) == 0
 
     def test_extras_of_others_that_are_no_map_count_no_snoozes(self, bench: FailuresBench) -> None:
-        assert [read_snoozes(extras) for extras in (b"", b"\x01", encode_extras(z="2"), encode_extras(z=-1))] == [0] * 4
+        assert [
+            read_put_back_count(extras) for extras in (b"", b"\x01", encode_extras(z="2"), encode_extras(z=-1))
+        ] == [0] * 4
 
 
 class TestOutcomes:
@@ -129,7 +131,7 @@ class TestOutcomes:
         bench.handler.log_error_and_queue_outcome(job(attempt=1), LookupError("x"))
         ((entry_id, delay_ms, member),) = bench.outcomes.retries
         assert (entry_id, delay_ms) == (b"5-1", 200)
-        assert decode_envelope(split_member(member)[1]).attempt == 2
+        assert decode_envelope(split_delayed_member(member)[1]).attempt == 2
 
     def test_the_last_failure_is_buried(self, bench: FailuresBench) -> None:
         bench.handler.log_error_and_queue_outcome(job(attempt=2), LookupError("x"))
@@ -187,7 +189,7 @@ class TestOutcomes:
         failed.extras = encode_extras(s=7)
         bench.handler.log_error_and_queue_outcome(failed, LookupError())
         ((_, _, member),) = bench.outcomes.retries
-        assert read_extra(decode_envelope(split_member(member)[1]).extras, "s") == 7
+        assert read_extra_or_none(decode_envelope(split_delayed_member(member)[1]).extras, "s") == 7
 
     def test_jitter_is_drawn_for_each_failure(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(random, "randrange", random.Random(3).randrange)
@@ -201,7 +203,7 @@ class TestOutcomes:
 
 class TestNextRun:
     def test_the_member_is_the_job_with_one_attempt_more(self) -> None:
-        name, envelope = split_member(make_next_run_member(job(attempt=4)))
+        name, envelope = split_delayed_member(make_next_run_member(job(attempt=4)))
         again = decode_envelope(envelope)
         assert (name, again.id, again.payload, again.created_at_ms) == ("mail", "job-1", b"\x07", 0)
         assert again.attempt == 5
@@ -209,7 +211,7 @@ class TestNextRun:
     def test_the_jobs_own_settings_travel_with_it(self) -> None:
         failed = job()
         failed.retry = RetryOverride(9, BackoffSpec("strange", 5, 6, 1.5, 7))
-        assert decode_envelope(split_member(make_next_run_member(failed))[1]).retry == failed.retry
+        assert decode_envelope(split_delayed_member(make_next_run_member(failed))[1]).retry == failed.retry
 
     def test_a_job_without_a_name_has_an_empty_one_in_its_member(self) -> None:
         assert make_next_run_member(job(name="")).startswith(b"\0\0\0\0")
@@ -219,7 +221,7 @@ class TestNextRun:
         taken_over = Delivery(
             "job-1", name="", data=7, attempt=1 + 2, payload=b"\x07", entry_id=b"5-1", earlier_deliveries=2
         )
-        assert decode_envelope(split_member(make_next_run_member(taken_over))[1]).attempt == 4
+        assert decode_envelope(split_delayed_member(make_next_run_member(taken_over))[1]).attempt == 4
 
 
 class TestUnknownKinds:

@@ -41,9 +41,9 @@ class Redis:
     def __init__(self) -> None:
         self.broker = MemoryBroker()
         self.broker.answer_with = {
-            "renew_worker_lease": self._renew_lease_and_schedule_next,
+            "renew_lease_and_held_entries": self._renew_lease_and_schedule_next,
             "report_held_to_rebuild_group": self._rebuild_group,
-            "leave_group": lambda *_: True,
+            "leave_group_if_lease_is_same": lambda *_: True,
         }
         self.kept: list[list[bytes]] = []
         self.deliveries: list[dict[bytes, int]] = []
@@ -437,7 +437,7 @@ async def test_the_worker_record_is_written_with_each_renewal() -> None:
     redis = Redis()
     async with beating(redis, FakeLanes(), dict, lease_ms=6000, every_s=0.01):
         await eventually(lambda: len(redis.kept) >= 2, every=0.001)
-    for _, consumer, _, _, record, kept_ms in redis.broker.asked("renew_worker_lease"):
+    for _, consumer, _, _, record, kept_ms in redis.broker.asked("renew_lease_and_held_entries"):
         assert (consumer, read_worker_record_or_error("a", record).concurrency, kept_ms) == ("a", 1, 12_000)
 
 
@@ -509,7 +509,7 @@ async def test_stopping_ends_a_renewal_that_waits() -> None:
             finally:
                 waiting.clear()
 
-    redis.broker.meanwhile["renew_worker_lease"] = hang
+    redis.broker.meanwhile["renew_lease_and_held_entries"] = hang
     async with beating(redis, FakeLanes(), dict, every_s=0.01):
         await eventually(lambda: waiting, every=0.001)
         stopping_at = monotonic()
@@ -527,7 +527,7 @@ async def test_a_patient_stop_waits_for_the_answer_of_a_renewal_and_sends_no_oth
             await asyncio.sleep(0.3)
             answered.append(True)
 
-    redis.broker.meanwhile["renew_worker_lease"] = travel
+    redis.broker.meanwhile["renew_lease_and_held_entries"] = travel
     async with beating(redis, FakeLanes(), dict, every_s=0.1) as mine:
         await eventually(lambda: sent, every=0.001)
         await mine.heartbeat.stop(timeout_s=PATIENCE_S)
@@ -549,7 +549,7 @@ async def test_the_hold_on_entries_is_renewed_less_often_than_the_lease() -> Non
 async def test_a_hold_on_entries_that_could_not_be_renewed_is_renewed_by_the_next_call() -> None:
     """Else they lie idle for as long as official consumers wait before they take them."""
     redis, failed = Redis(), list[int]()
-    renew = redis.broker.answer_with["renew_worker_lease"]
+    renew = redis.broker.answer_with["renew_lease_and_held_entries"]
 
     def fail_once(*words: Any) -> Any:
         if words[3] and not failed:
@@ -557,7 +557,7 @@ async def test_a_hold_on_entries_that_could_not_be_renewed_is_renewed_by_the_nex
             raise ConnectionLost("away")
         return renew(*words)
 
-    redis.broker.answer_with["renew_worker_lease"] = fail_once
+    redis.broker.answer_with["renew_lease_and_held_entries"] = fail_once
     async with beating(redis, FakeLanes(), lambda: first(b"1-0"), every_s=0.01, hold_s=0.2):
         await eventually(lambda: failed and len(redis.kept) > failed[0], every=0.001)
     assert redis.kept[failed[0]] == [b"1-0"]
@@ -578,7 +578,7 @@ async def test_a_renewal_is_sent_while_the_last_is_on_its_way() -> None:
                 await asyncio.sleep(0.001)
             under_way.pop()
 
-    redis.broker.meanwhile["renew_worker_lease"] = travel
+    redis.broker.meanwhile["renew_lease_and_held_entries"] = travel
     async with beating(redis, lanes, dict, every_s=0.01) as mine:
         await eventually(lambda: have_met and len(redis.kept) >= 4, every=0.001)
         assert mine.lease.until > monotonic()
@@ -592,7 +592,7 @@ async def test_a_death_of_the_thread_is_reported() -> None:
         if len(redis.kept) > 1:
             raise AssertionError("a defect")
 
-    redis.broker.meanwhile["subscribe_to_pause_and_cancel_hints_while_connected"] = fail
+    redis.broker.meanwhile["try_to_subscribe_to_pause_and_cancel_hints"] = fail
     async with beating(redis, FakeLanes(), dict, every_s=0.01, on_death=lambda title, _: deaths.append(title)):
         await eventually(lambda: deaths, every=0.001)
     assert deaths == ["heartbeat"]

@@ -35,12 +35,12 @@ class ReporterBench:
     @property
     def progress(self) -> list[tuple[str, int, int]]:
         """Job id, per cent, and how long it is kept."""
-        return [arguments[:3] for arguments in self.broker.asked("set_progress")]
+        return [arguments[:3] for arguments in self.broker.asked("send_progress")]
 
     @property
     def lines(self) -> list[tuple[str, str, int, int]]:
         """Job id, line, how many are kept, and how long."""
-        return [arguments[:4] for arguments in self.broker.asked("add_log_line")]
+        return [arguments[:4] for arguments in self.broker.asked("send_log_line")]
 
 
 async def test_progress_is_stored_and_has_an_event() -> None:
@@ -149,7 +149,7 @@ async def test_a_refused_write_is_a_line_of_the_workers_log(caplog: pytest.LogCa
     caplog.set_level(logging.INFO, "chasqui.worker")
     bench = ReporterBench()
     bench.job.progress(10)
-    ((*_, on_reply),) = bench.broker.asked("set_progress")
+    ((*_, on_reply),) = bench.broker.asked("send_progress")
     on_reply(b"OK")
     assert caplog.records == []
     on_reply(ConnectionLost("away"))

@@ -11,13 +11,13 @@ from pychasqui._http.text_format import MAX_NAMES, Histogram, Metric, render
 def page(done: int, busy: int, lag_s: float, *names: str) -> str:
     completed = Metric("chasquimq_jobs_completed_total", "counter", 'Runs whose "handler" returned.', "name")
     for name in names or ("mail",):
-        completed.add(name, by=done)
+        completed.increase(name, by=done)
     running = Metric("chasquimq_worker_busy", "gauge", "How many handlers run now.")
     running.set(busy)
     lag = Metric("chasquimq_worker_loop_lag_seconds", "gauge", "How late the event loop is.")
     lag.set(lag_s)
     durations = Histogram("chasquimq_handler_duration_seconds", "How long handlers ran.", (0.1, 1.0), "name")
-    durations.buckets_for("mail").observe_all([0.05] * done)
+    durations.get_or_make_buckets("mail").observe_all([0.05] * done)
     return render([completed, running, lag, durations], {"queue": "q"})
 
 
@@ -93,7 +93,7 @@ def test_a_line_without_a_number_is_skipped() -> None:
 @pytest.mark.parametrize("character", ("\u2028", "\r", "\x85"))
 def test_a_label_with_the_end_of_a_line_other_than_a_newline_is_kept(character: str) -> None:
     completed = Metric("chasquimq_jobs_completed_total", "counter", "Runs.")
-    completed.add(by=3)
+    completed.increase(by=3)
     text = render([completed], {"queue": f"a{character}b"})
     assert MergedMetrics().render([text]) == text
 

@@ -112,7 +112,7 @@ class TestHistogram:
     def test_buckets_add_up_and_hold_their_own_bound(self) -> None:
         histogram = Histogram("h", "about", (1.0, 2.5))
         for value in (0.5, 1.0, 1.25, 2.5, 2.75):
-            histogram.buckets_for().observe(value)
+            histogram.get_or_make_buckets().observe(value)
         lines = render([histogram], {}).splitlines()[2:]
         assert lines[:3] == ['h_bucket{le="1"} 2', 'h_bucket{le="2.5"} 4', 'h_bucket{le="+Inf"} 5']
         assert lines[3:] == ["h_sum 8", "h_count 5"]

@@ -41,7 +41,7 @@ class PromoterBench:
 
     async def tick(self, reply: Promotion | None = None, *, gets_no_messages: bool = False) -> float:
         if reply is not None:
-            self.broker.answer_with["promote_batch_if_leader"] = lambda *_: reply
+            self.broker.answer_with["try_to_lead_and_promote_batch"] = lambda *_: reply
         return await self.promoter._do_due_if_leader_and_choose_pause_s(gets_no_messages=gets_no_messages)
 
     @property
@@ -58,7 +58,7 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> PromoterBench:
 class TestLeading:
     async def test_the_promoter_asks_for_the_lease_and_promotes_in_one_call(self, bench: PromoterBench) -> None:
         await bench.tick()
-        assert bench.broker.asked("promote_batch_if_leader") == [("me", PROMOTER_LEASE_MS, PROMOTE_BATCH, 7)]
+        assert bench.broker.asked("try_to_lead_and_promote_batch") == [("me", PROMOTER_LEASE_MS, PROMOTE_BATCH, 7)]
 
     async def test_an_empty_delayed_set_is_looked_at_often_enough_to_keep_the_lease(self, bench: PromoterBench) -> None:
         assert await bench.tick(Promotion(True, 0, 0, -1)) == LOOK_S
@@ -88,20 +88,20 @@ class TestLeading:
 class TestManyWorkers:
     async def test_workers_that_do_not_lead_look_seldom(self, bench: PromoterBench) -> None:
         promoter = PromoterService(bench.broker, "me", on_death=ignore_death, living_workers=LivingWorkers(1000))
-        bench.broker.answer_with["promote_batch_if_leader"] = lambda *_: followed(300)
+        bench.broker.answer_with["try_to_lead_and_promote_batch"] = lambda *_: followed(300)
         for _ in range(10):
             assert 10 <= await promoter._do_due_if_leader_and_choose_pause_s(gets_no_messages=False) <= 30
 
     async def test_workers_look_as_often_as_ever_while_the_leader_moves_nothing(self, bench: PromoterBench) -> None:
         promoter = PromoterService(bench.broker, "me", on_death=ignore_death, living_workers=LivingWorkers(1000))
-        bench.broker.answer_with["promote_batch_if_leader"] = lambda *_: followed(60_000, overdue_ms=10_000)
+        bench.broker.answer_with["try_to_lead_and_promote_batch"] = lambda *_: followed(60_000, overdue_ms=10_000)
         assert await promoter._do_due_if_leader_and_choose_pause_s(gets_no_messages=False) == LOOK_S
 
     async def test_only_the_leader_subscribes_and_looks_again_once_it_hears(self, bench: PromoterBench) -> None:
-        bench.broker.answer_with["promote_batch_if_leader"] = lambda *_: followed(300)
+        bench.broker.answer_with["try_to_lead_and_promote_batch"] = lambda *_: followed(300)
         await bench.promoter._subscribe_do_due_and_choose_pause_s()
         assert bench.broker.on_due is None
-        bench.broker.answer_with["promote_batch_if_leader"] = lambda *_: Promotion(True, 0, 0, -1)
+        bench.broker.answer_with["try_to_lead_and_promote_batch"] = lambda *_: Promotion(True, 0, 0, -1)
         assert await bench.promoter._subscribe_do_due_and_choose_pause_s() == 0.0
         assert await bench.promoter._subscribe_do_due_and_choose_pause_s() == LOOK_S
         assert bench.broker.on_due is not None
@@ -126,7 +126,9 @@ class TestHearing:
     async def test_a_message_right_behind_the_reply_is_not_forgotten(self, bench: PromoterBench) -> None:
         """The message stood right behind the reply, and was handled first."""
         await bench.tick(Promotion(True, 0, 0, 5000))
-        bench.broker.meanwhile["promote_batch_if_leader"] = lambda *_: bench.promoter.apply_due_hint_if_leading(0.05)
+        bench.broker.meanwhile["try_to_lead_and_promote_batch"] = lambda *_: bench.promoter.apply_due_hint_if_leading(
+            0.05
+        )
         await bench.tick(Promotion(True, 0, 0, 5000))
         assert bench.looks_at == pytest.approx(0.05)
 
@@ -259,16 +261,16 @@ class TestLife:
         promoter = promoter_of(broker)
         promoter.start()
         async with asyncio.timeout(20):
-            while not broker.asked("promote_batch_if_leader"):
+            while not broker.asked("try_to_lead_and_promote_batch"):
                 await asyncio.sleep(0)
             await asyncio.sleep(0.01)
 
             async def woken() -> float:
-                looks = len(broker.asked("promote_batch_if_leader"))
+                looks = len(broker.asked("try_to_lead_and_promote_batch"))
                 assert broker.on_due is not None
                 broker.on_due(0.02)
                 started = monotonic()
-                while len(broker.asked("promote_batch_if_leader")) == looks:
+                while len(broker.asked("try_to_lead_and_promote_batch")) == looks:
                     await asyncio.sleep(0.002)
                 assert monotonic() - started > 0.01
                 return monotonic() - started
@@ -278,27 +280,27 @@ class TestLife:
 
     async def test_a_leader_lets_go_of_its_lease_at_the_end(self) -> None:
         broker = MemoryBroker()
-        await self.run_until(promoter_of(broker), lambda: bool(broker.asked("promote_batch_if_leader")))
-        assert broker.asked("release_promoter_lease") == [("me",)]
+        await self.run_until(promoter_of(broker), lambda: bool(broker.asked("try_to_lead_and_promote_batch")))
+        assert broker.asked("release_promoter_lease_if_held") == [("me",)]
 
     async def test_a_follower_releases_no_lease(self) -> None:
         broker = MemoryBroker()
-        broker.answer_with["promote_batch_if_leader"] = lambda *_: followed(1000)
-        await self.run_until(promoter_of(broker), lambda: bool(broker.asked("promote_batch_if_leader")))
-        assert broker.asked("release_promoter_lease") == []
+        broker.answer_with["try_to_lead_and_promote_batch"] = lambda *_: followed(1000)
+        await self.run_until(promoter_of(broker), lambda: bool(broker.asked("try_to_lead_and_promote_batch")))
+        assert broker.asked("release_promoter_lease_if_held") == []
 
     async def test_the_lease_is_left_to_expire_without_a_connection(self) -> None:
         broker = MemoryBroker()
         broker.connected_as = None
-        await self.run_until(promoter_of(broker), lambda: bool(broker.asked("promote_batch_if_leader")))
-        assert broker.asked("release_promoter_lease") == []
+        await self.run_until(promoter_of(broker), lambda: bool(broker.asked("try_to_lead_and_promote_batch")))
+        assert broker.asked("release_promoter_lease_if_held") == []
 
     async def test_the_promoter_outlasts_any_trouble(self) -> None:
         broker = MemoryBroker()
         troubles = [ConnectionLost("cut"), ReplyError("OOM full"), ReplyError("READONLY replica"), ReplyError("NOAUTH")]
         broker.troubles = list(troubles)
         await self.run_until(
-            promoter_of(broker), lambda: bool(broker.asked("promote_batch_if_leader")) and not broker.troubles
+            promoter_of(broker), lambda: bool(broker.asked("try_to_lead_and_promote_batch")) and not broker.troubles
         )
         assert broker.troubles == []
-        assert broker.asked("promote_batch_if_leader")
+        assert broker.asked("try_to_lead_and_promote_batch")

@@ -88,7 +88,7 @@ class TestManyWorkers:
 
     async def test_a_server_without_messages_is_looked_at_all_the_same(self, clock: FakeClock) -> None:
         bench = TurnsBench(living=1000)
-        bench.broker.trouble_of["subscribe_to_backlog_hints_while_connected"] = ConnectionLost("away")
+        bench.broker.trouble_of["try_to_subscribe_to_backlog_hints"] = ConnectionLost("away")
         assert await bench.turns.draw_turn_or_choose_pause_s() > 0
 
     async def test_a_worker_whose_fleet_has_shrunk_waits_at_the_server_again(self, clock: FakeClock) -> None:

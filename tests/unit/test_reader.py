@@ -116,9 +116,9 @@ class Redis:
         self.broker.connected_as = None
         self.broker.answer_with = {
             "send_read": self._read,
-            "read_within_bounds": lambda *_: [],
+            "read_now_within_bounds": lambda *_: [],
             "read_last_pending_id": lambda *_: b"999999-0",
-            "list_pending": self._list_pending,
+            "list_pending_page": self._list_pending,
             "release_some_entries": lambda group, consumer, held, deadline_ms: ReleasedEntries(len(held), len(held)),
             "report_held_to_rebuild_group": lambda *_: True,
         }
@@ -654,7 +654,7 @@ class TestReport:
                 await bench.report()
             return bench.redis.pages.pop(0) if bench.redis.pages else []
 
-        bench.redis.broker.answer_with["list_pending"] = page
+        bench.redis.broker.answer_with["list_pending_page"] = page
         await bench.orphans.adopt_orphans_until_full_unless_paused()
         assert bench.lanes.numbers == [1]
         assert bench.orphan_flag.is_set
@@ -938,11 +938,13 @@ class TestBytes:
         read: list[tuple[int, ByteBounds]] = []
         waiting = [[claimed(1, deliveries=0)], [claimed(2, deliveries=0)]]
 
-        async def read_within_bounds(group: str, consumer: str, count: int, bounds: ByteBounds) -> list[ClaimedEntry]:
+        async def read_now_within_bounds(
+            group: str, consumer: str, count: int, bounds: ByteBounds
+        ) -> list[ClaimedEntry]:
             read.append((count, bounds))
             return waiting.pop(0) if waiting else []
 
-        bench.redis.broker.answer_with["read_within_bounds"] = read_within_bounds
+        bench.redis.broker.answer_with["read_now_within_bounds"] = read_now_within_bounds
         bench.prefetch._entry_size.bytes = 2.0**28
         await bench.read([entry(3)], [entry(4)])
         assert bench.lanes.numbers == [1, 2, 3, 4]
@@ -990,7 +992,7 @@ class TestBytes:
         bench.orphan_flag.set()
         bench.redis.on_page, bench.lanes.inbox_bytes = None, 0
         await bench.orphans.adopt_orphans_until_full_unless_paused()
-        starts = [after for _, _, after, *_ in bench.redis.broker.asked("list_pending")]
+        starts = [after for _, _, after, *_ in bench.redis.broker.asked("list_pending_page")]
         assert starts == [b"", b""]
 
     async def test_orphans_that_were_adopted_leave_less_room_for_the_next_read(self) -> None:

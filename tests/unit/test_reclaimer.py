@@ -330,7 +330,7 @@ class FakeConnection:
     def make_deadline(self) -> float:
         return 0.0
 
-    async def wait_for_socket(self, deadline: float) -> Any:
+    async def get_or_open_socket(self, deadline: float) -> Any:
         return self
 
     async def ask(self, packed: bytes, deadline: float) -> list[Any]:
@@ -356,7 +356,7 @@ class TestManyWorkers:
         bench = ReclaimerBench({b"b": 3}, {b"b": GOOD})
         mine = reclaimer(bench, living_workers=LivingWorkers(1000))
         await self.scan_for(mine, clock, 1000)
-        assert 1000 / 94 - 1 <= len(bench.broker.asked("count_held_entries")) <= 1000 / 31 + 1
+        assert 1000 / 94 - 1 <= len(bench.broker.asked("count_held_entries_by_consumer")) <= 1000 / 31 + 1
         assert bench.broker.asked("read_ended_leases") == []
 
     async def test_a_worker_looks_at_leases_that_are_over_when_a_renewal_has_found_some(self, clock: FakeClock) -> None:
@@ -371,7 +371,7 @@ class TestManyWorkers:
         assert (bench.relieved, len(bench.broker.asked("read_ended_leases"))) == ([], 1)
         await self.scan_for(mine, clock, 0.5)
         assert bench.relieved == [(b"b", OVER, 10)]
-        assert bench.broker.asked("count_held_entries") == bench.broker.asked("read_leases") == []
+        assert bench.broker.asked("count_held_entries_by_consumer") == bench.broker.asked("read_lease_ends") == []
 
     async def test_a_worker_that_has_left_is_taken_over_at_once(self, clock: FakeClock) -> None:
         bench = ReclaimerBench({b"b": 3}, {b"b": 0})

@@ -135,31 +135,31 @@ FAILED, DEAD = rescheduled(b"1-1"), buried(b"1-1")
 ASKS: dict[str, Callable[[Broker], Any]] = {
     "reschedule": lambda broker: broker.reschedule("g", "c", [FAILED], 0),
     "bury": lambda broker: broker.bury("g", "c", 0, [DEAD], 0),
-    "keep": lambda broker: broker.renew_worker_lease("g", "c", 1000, HELD),
+    "keep": lambda broker: broker.renew_lease_and_held_entries("g", "c", 1000, HELD),
     "claim_name": lambda broker: broker.try_to_claim_name("g", "c", "token", 1000),
     "regroup": lambda broker: broker.report_held_to_rebuild_group("g", "c", 1000, HELD),
     "without report": lambda broker: broker.find_workers_without_report("g"),
     "release": lambda broker: broker.release_some_entries("g", "c", HELD, 1),
-    "leave": lambda broker: broker.leave_group("g", "c", 1.0),
-    "lease": lambda broker: broker.read_lease("g", "c"),
+    "leave": lambda broker: broker.leave_group_if_lease_is_same("g", "c", 1.0),
+    "lease": lambda broker: broker.read_lease_end_or_zero("g", "c"),
     "is_paused": lambda broker: broker.is_paused(),
     "read_queue_flags": lambda broker: broker.read_queue_flags(),
     "read_cancellations": lambda broker: broker.read_cancellations_and_remove_outdated(),
     "cancel": lambda broker: broker.cancel("id", "", may_be_in_unread_entry=True, events_max_len=5),
-    "holders": lambda broker: broker.count_held_entries("g"),
-    "leases": lambda broker: broker.read_leases("g"),
+    "holders": lambda broker: broker.count_held_entries_by_consumer("g"),
+    "leases": lambda broker: broker.read_lease_ends("g"),
     "now_ms": lambda broker: broker.read_server_time_ms(),
     "take_over": lambda broker: broker.take_over_if_lease_is_same("g", "c", b"d", 1.0, 30_000, 10, BOUNDS),
     "claim_idle": lambda broker: broker.claim_idle_without_lease("g", "c", 1000, 10, BOUNDS),
-    "pending_page": lambda broker: broker.list_pending("g", "c", b"", b"+", 10, BOUNDS),
-    "pending_ids": lambda broker: broker.list_pending_ids("g", "c", b"", b"+", 10),
+    "pending_page": lambda broker: broker.list_pending_page("g", "c", b"", b"+", 10, BOUNDS),
+    "pending_ids": lambda broker: broker.list_pending_id_page("g", "c", b"", b"+", 10),
     "last_pending": lambda broker: broker.read_last_pending_id("g"),
-    "read_within_bounds": lambda broker: broker.read_within_bounds("g", "c", 10, BOUNDS),
-    "recount": lambda broker: broker.increment_delivery_counts("g", "c", HELD),
-    "promote": lambda broker: broker.promote_batch_if_leader("h", 1000, 10, events_max_len=0),
-    "backlog": lambda broker: broker.count_delayed_and_overdue_ms(),
+    "read_now_within_bounds": lambda broker: broker.read_now_within_bounds("g", "c", 10, BOUNDS),
+    "recount": lambda broker: broker.increment_delivery_counts_if_same("g", "c", HELD),
+    "promote": lambda broker: broker.try_to_lead_and_promote_batch("h", 1000, 10, events_max_len=0),
+    "backlog": lambda broker: broker.count_delayed_and_read_overdue_ms(),
     "move_delayed": lambda broker: broker.cancel_or_move_delayed("run", ["job"]),
-    "due": lambda broker: RepeatablesBroker(broker, KEYS).take_lease_and_list_due("h", 1000, 10),
+    "due": lambda broker: RepeatablesBroker(broker, KEYS).try_to_lead_and_list_due("h", 1000, 10),
     "page of repeatables": lambda broker: RepeatablesBroker(broker, KEYS).list_soonest_then_paused(10),
     "move": lambda broker: RepeatablesBroker(broker, KEYS).remove_pause_or_resume("pause", "key"),
     "letters": lambda broker: DlqBroker(broker, KEYS).read_page("-", "+", 10),
@@ -170,10 +170,10 @@ ASKS: dict[str, Callable[[Broker], Any]] = {
     "pages": lambda broker: find_entry_in_pages(
         JobFinderBroker(broker, KEYS).read_entry_pages("-", 1000), lambda page: None
     ),
-    "entry by time": lambda broker: JobFinderBroker(broker, KEYS).find_entry_added_around(lambda page: None, 1000),
+    "entry by time": lambda broker: JobFinderBroker(broker, KEYS).find_entry_created_around(lambda page: None, 1000),
     "newest events": lambda broker: EventsBroker(broker, KEYS).read_newest_events(5),
-    "events": lambda broker: EventsBroker(broker, KEYS).read_events("0-0", 5, 10),
-    "log": lambda broker: ResultsBroker(broker, KEYS).read_log_after("job", "", 5),
+    "events": lambda broker: EventsBroker(broker, KEYS).read_or_wait_for_events("0-0", 5, 10),
+    "log": lambda broker: ResultsBroker(broker, KEYS).read_log_lines_after("job", "", 5),
     "workers": lambda broker: InspectorBroker(broker, KEYS, "g").read_records_of_living_workers(),
 }
 
@@ -181,7 +181,7 @@ ASKS: dict[str, Callable[[Broker], Any]] = {
 async def test_an_event_whose_id_is_no_text_is_an_error_reply() -> None:
     broker = OddBroker(cast(Connection, OddConnection([[b"stream", [[5, [b"e", b"active"]]]]])), KEYS)
     with pytest.raises(ReplyError):
-        await EventsBroker(broker, KEYS).read_events("0-0", 5, 10)
+        await EventsBroker(broker, KEYS).read_or_wait_for_events("0-0", 5, 10)
 
 
 @pytest.mark.parametrize("lag", ((), (b"lag", None)))

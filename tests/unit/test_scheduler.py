@@ -15,7 +15,7 @@ from pychasqui._core.repeat_pattern import RepeatSpec
 from pychasqui._core.retry_options import BackoffSpec, RetryOverride
 from pychasqui._redis.repeatables import MAX_SPEC_BYTES, DueRepeatables, DueSpec, FireDecision, RepeatablesBroker
 from pychasqui._redis.replies import OtherLeader
-from pychasqui._wire.envelope import decode_envelope, read_extra
+from pychasqui._wire.envelope import decode_envelope, read_extra_or_none
 from pychasqui._wire.msgpack import encode_data
 from pychasqui._wire.repeatable import encode_spec
 from pychasqui._wire.retry_override import encode_retry
@@ -59,7 +59,7 @@ def plan(one: DueSpec, now_ms: int = NOW) -> list[FireDecision]:
 
 
 def windows(fires: FireDecision) -> list[Any]:
-    return [read_extra(decode_envelope(envelope).extras, "s") for envelope in fires.envelopes]
+    return [read_extra_or_none(decode_envelope(envelope).extras, "s") for envelope in fires.envelopes]
 
 
 class TestPlan:
@@ -221,16 +221,16 @@ class FakeRepeats:
         self.asked_for: list[int] = []
         self.meanwhile: Callable[[], None] = lambda: None
 
-    async def take_lease_and_list_due(self, holder: str, lease_ms: int, batch: int) -> DueRepeatables:
+    async def try_to_lead_and_list_due(self, holder: str, lease_ms: int, batch: int) -> DueRepeatables:
         self.asked_for.append(batch)
         return self.found
 
-    async def fire(self, fires: list[FireDecision]) -> list[bool]:
+    async def fire_those_unchanged(self, fires: list[FireDecision]) -> list[bool]:
         self.fired.append(fires)
         self.meanwhile()
         return [self.moves] * len(fires)
 
-    async def release_scheduler_lease(self, holder: str) -> None:
+    async def release_scheduler_lease_if_held(self, holder: str) -> None:
         self.releases += 1
 
     async def try_to_bury_repeatable(self, due: DueSpec, detail: str, now_ms: int) -> str | None:

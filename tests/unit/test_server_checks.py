@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from pychasqui._redis.server_checks import FIXED_IN, Risks, describe_vulnerability, read_risks
+from pychasqui._redis.server_checks import FIXED_IN, Risks, describe_vulnerability_if_known, read_risks
 from tests.support.cases import in_one_test
 
 SAFE = "# Memory\r\nused_memory:1000\r\nmaxmemory_policy:noeviction\r\n\r\n# Persistence\r\naof_enabled:1\r\n"
@@ -71,7 +71,7 @@ def test_a_setting_that_is_not_in_info_is_no_risk(info: str) -> None:
 def test_a_version_with_a_known_hole_is_named_with_the_one_that_mends_it(
     server: str, version: tuple[int, ...], said: str
 ) -> None:
-    assert re.search(said, describe_vulnerability(server, version))
+    assert re.search(said, describe_vulnerability_if_known(server, version))
 
 
 @in_one_test(
@@ -87,4 +87,4 @@ def test_a_version_with_a_known_hole_is_named_with_the_one_that_mends_it(
     ),
 )
 def test_a_version_without_a_known_hole_is_not_talked_about(server: str, version: tuple[int, ...]) -> None:
-    assert describe_vulnerability(server, version) == ""
+    assert describe_vulnerability_if_known(server, version) == ""

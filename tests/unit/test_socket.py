@@ -129,7 +129,7 @@ async def test_a_refusal_reaches_its_caller_alone() -> None:
     assert (first, third) == (1, 3)
     assert isinstance(second, ReplyError)
     assert second.code == "NOPERM"
-    assert socket.lost is None
+    assert socket.end_reason is None
 
 
 async def test_a_refusal_inside_an_array_is_part_of_the_reply() -> None:
@@ -231,7 +231,7 @@ async def test_a_call_that_is_answered_in_time_never_ends_the_connection() -> No
     overdue = asyncio.get_running_loop().create_future()
     asyncio.get_running_loop().call_later(0.08, overdue.set_result, None)
     await overdue
-    assert socket.lost is None
+    assert socket.end_reason is None
 
 
 @pytest.mark.parametrize(
@@ -258,7 +258,7 @@ async def test_callers_wait_while_the_peer_is_slow() -> None:
     socket, _ = open_socket()
     socket.pause_writing()
     assert socket.is_congested
-    waiting = asyncio.ensure_future(socket.wait_until_uncongested())
+    waiting = asyncio.ensure_future(socket.wait_until_uncongested_or_ended())
     await asyncio.sleep(0)
     assert not waiting.done()
     socket.resume_writing()
@@ -269,7 +269,7 @@ async def test_callers_wait_while_the_peer_is_slow() -> None:
 async def test_callers_that_wait_for_a_slow_peer_learn_of_its_end() -> None:
     socket, _ = open_socket()
     socket.pause_writing()
-    waiting = asyncio.ensure_future(socket.wait_until_uncongested())
+    waiting = asyncio.ensure_future(socket.wait_until_uncongested_or_ended())
     await asyncio.sleep(0)
     socket.connection_lost(None)
     await waiting
@@ -281,14 +281,14 @@ async def test_dropping_twice_keeps_the_first_reason() -> None:
     socket.drop(ConnectionLost("first"))
     socket.drop(ConnectionLost("second"))
     socket.connection_lost(None)
-    assert str(socket.lost) == "first"
+    assert str(socket.end_reason) == "first"
 
 
 class TestWriting:
     """A lone add does not wait for the end of the turn."""
 
     def send_now(self, socket: Socket, word: str, answers: list[Any], within_s: float = 60) -> None:
-        socket.write_without_reply_handler(pack(word))
+        socket.write_if_open_without_reply_handler(pack(word))
         socket.expect_reply(asyncio.get_running_loop().time() + within_s, answers.append)
 
     async def test_a_command_is_written_at_once(self) -> None:
@@ -402,7 +402,7 @@ class TestListening:
         receive(socket, b">3\r\n$7\r\nmessage\r\n$6\r\nrepeat\r\n$1\r\n5\r\n")
         receive(socket, b">3\r\n$7\r\nmessage\r\n$5\r\nother\r\n$1\r\n5\r\n")
         assert (due, repeat) == ([], [b"5"])
-        assert socket.lost is None
+        assert socket.end_reason is None
 
     async def test_a_refused_subscription_is_remembered_and_not_sent_again(self) -> None:
         socket, line = open_socket()
@@ -414,13 +414,13 @@ class TestListening:
         assert not self.listen(socket, "due", [])
         await asyncio.sleep(0)
         assert b"".join(line.written).count(b"SUBSCRIBE") == 1
-        assert socket.lost is None
+        assert socket.end_reason is None
 
     async def test_a_subscription_without_an_answer_in_time_ends_the_socket(self) -> None:
         socket, line = open_socket()
         socket.subscribe_unless_refused("due", print, asyncio.get_running_loop().time() + 0.01)
         async with asyncio.timeout(20):
-            while socket.lost is None:
+            while socket.end_reason is None:
                 await asyncio.sleep(0.005)
         assert line.is_aborted
 
@@ -501,7 +501,7 @@ class TestSlowLines:
         monkeypatch.setattr(socket_module, "PROGRESS_PERIOD_S", 30)
         socket, line = open_socket()
         answers: list[Any] = []
-        socket.write_without_reply_handler(b"first")
+        socket.write_if_open_without_reply_handler(b"first")
         socket.expect_reply(asyncio.get_running_loop().time() + 0.02, answers.append)
         behind = ask(socket, within_s=60)
         receive(socket, b"$4000\r\n" + b"x" * 3000)
@@ -520,7 +520,7 @@ class TestSlowLines:
         receive(socket, b"$4000\r\n" + b"x" * 3000)
         await asyncio.sleep(0.04)
         impatient = ask(socket, within_s=0.01)
-        socket.write_without_reply_handler(b"strict")
+        socket.write_if_open_without_reply_handler(b"strict")
         socket.expect_reply(asyncio.get_running_loop().time() + 0.02, answers.append)
         async with asyncio.timeout(20):
             while not answers:
@@ -547,7 +547,7 @@ class TestSlowLines:
         socket, line = open_socket()
         answers: list[Any] = []
         call = ask(socket, within_s=0.02)
-        socket.write_without_reply_handler(b"strict")
+        socket.write_if_open_without_reply_handler(b"strict")
         socket.expect_reply(asyncio.get_running_loop().time() + 0.05, answers.append)
         receive(socket, b"$4000\r\n" + b"x" * 3000)
         async with asyncio.timeout(20):
@@ -565,9 +565,9 @@ class TestSlowLines:
         socket, line = open_socket()
         answers: list[Any] = []
         sent: list[asyncio.Future[Any]] = []
-        socket.write_without_reply_handler(b"first")
+        socket.write_if_open_without_reply_handler(b"first")
         socket.expect_reply(asyncio.get_running_loop().time() + 0.02, lambda _: sent.append(ask(socket, "AGAIN")))
-        socket.write_without_reply_handler(b"second")
+        socket.write_if_open_without_reply_handler(b"second")
         socket.expect_reply(asyncio.get_running_loop().time() + 0.02, answers.append)
         receive(socket, b"$4000\r\n" + b"x" * 3000)
         await asyncio.sleep(0.04)
@@ -596,7 +596,7 @@ class TestWrongServers:
         with pytest.raises(ReplyError, match="MOVED"):
             await moved
         await asyncio.sleep(0)
-        assert isinstance(socket.lost, ConnectionLost)
+        assert isinstance(socket.end_reason, ConnectionLost)
         assert isinstance(await outcome(ask(socket)), ConnectionLost)  # nothing more is sent
         assert not line.is_aborted
         receive(socket, b"+OK\r\n")
@@ -633,4 +633,4 @@ async def test_a_call_that_a_signal_cancels_while_it_is_answered_does_not_end_th
     receive(socket, b"+PONG\r\n+PONG\r\n")
     assert cancelled.cancelled()
     assert await answered == b"PONG"
-    assert socket.lost is None
+    assert socket.end_reason is None

@@ -13,8 +13,8 @@ import pytest
 from pychasqui._redis.endpoint import parse_location
 from pychasqui._redis.keys import Keys
 from pychasqui._redis.topology import route as routes
-from pychasqui._redis.topology.cluster import read_slots
-from pychasqui._redis.topology.node_map import Address, NodeMap, slot_of
+from pychasqui._redis.topology.cluster import read_node_map
+from pychasqui._redis.topology.node_map import Address, NodeMap, compute_slot_of_key
 from pychasqui._redis.url import CLUSTER, SENTINEL, SERVER
 from pychasqui.errors import ConnectionLost, InvalidArgument
 from tests.support.cases import in_one_test
@@ -81,32 +81,38 @@ class TestUrls:
 
 class TestSlots:
     def test_a_key_has_the_slot_that_servers_compute(self) -> None:
-        assert slot_of("123456789") == 0x31C3
-        assert slot_of("foo{hash_tag}") == slot_of("{hash_tag}bar") == slot_of("hash_tag")
-        assert slot_of("foo{}bar") != slot_of("")
+        assert compute_slot_of_key("123456789") == 0x31C3
+        assert (
+            compute_slot_of_key("foo{hash_tag}")
+            == compute_slot_of_key("{hash_tag}bar")
+            == compute_slot_of_key("hash_tag")
+        )
+        assert compute_slot_of_key("foo{}bar") != compute_slot_of_key("")
 
     def test_all_keys_of_a_queue_have_one_slot(self) -> None:
         keys = Keys("orders")
         named = [value for value in vars(keys).values() if value.startswith("{")]
-        assert {slot_of(key) for key in [*named, keys.ledger("p"), keys.result("id")]} == {slot_of(keys.prefix)}
+        assert {compute_slot_of_key(key) for key in [*named, keys.ledger("p"), keys.result("id")]} == {
+            compute_slot_of_key(keys.prefix)
+        }
 
 
 class TestNodeMap:
     def test_masters_and_replicas_are_read_from_cluster_slots(self) -> None:
-        node_map = read_slots(
+        node_map = read_node_map(
             [[0, 99, [b"10.0.0.1", 7001, b"id"], [b"10.0.0.2", 7002, b"id"]], [100, 199, [b"", 7003, b"id"]]], "here", 5
         )
-        assert [node_map.owner(slot) for slot in (0, 99, 100, 200)] == [A, A, Address("here", 7003), None]
+        assert [node_map.find_owner(slot) for slot in (0, 99, 100, 200)] == [A, A, Address("here", 7003), None]
         assert node_map.nodes == {A, B, Address("here", 7003)}
         assert node_map.epoch == 5
 
     @in_one_test("reply", (None, [], [[]], [[1, 2]], [[0, 1, [b"h"]]], [[b"x", 1, [b"h", 1]]], [[0, 1, b"h"]]))
     def test_an_odd_reply_is_a_map_without_slots(self, reply: object) -> None:
-        assert read_slots(reply, "here", 0).ranges == ()
+        assert read_node_map(reply, "here", 0).ranges == ()
 
     def test_a_slot_that_has_moved_is_where_the_node_said(self) -> None:
-        node_map = read_slots([[0, 99, [b"10.0.0.1", 7001, b"id"]]], "here", 1).with_owner(5, B)
-        assert [node_map.owner(slot) for slot in (4, 5, 6)] == [A, B, A]
+        node_map = read_node_map([[0, 99, [b"10.0.0.1", 7001, b"id"]]], "here", 1).with_owner(5, B)
+        assert [node_map.find_owner(slot) for slot in (4, 5, 6)] == [A, B, A]
         assert node_map.is_master(A)
         assert node_map.is_master(B)
         assert not node_map.is_master(Address("10.0.0.3", 7003))
@@ -114,13 +120,13 @@ class TestNodeMap:
 
 def test_a_child_that_is_forked_while_a_route_is_looked_up_can_look_it_up() -> None:
     location = parse_location("redis+sentinel://s1/mymaster")
-    route = routes.get_shared_route(("fork",), location)
+    route = routes.get_or_make_shared_route(("fork",), location)
     with routes._routes_lock, route._lock:
         child = os.fork()
         if child == 0:
             signal.alarm(10)  # ends a child that waits for a lock
-            is_same = routes.get_shared_route(("fork",), location) is route
-            route.remove_follower(Mock())
+            is_same = routes.get_or_make_shared_route(("fork",), location) is route
+            route.remove_listener(Mock())
             os._exit(0 if is_same else 1)
     assert os.waitpid(child, 0)[1] == 0
 
@@ -129,30 +135,30 @@ async def test_a_route_whose_thread_could_not_start_once_starts_it_at_the_next_a
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     route = routes.Route(parse_location("redis+sentinel://127.0.0.1:1/mymaster"))
-    follower = Mock(slot=0)
+    listener = Mock(slot=0)
     with monkeypatch.context() as patched:
         patched.setattr(threading.Thread, "start", Mock(side_effect=RuntimeError("can't start new thread")))
         with pytest.raises(RuntimeError):
-            await route.follow_master(follower)
+            await route.find_master_and_listen(listener)
     async with asyncio.timeout(20):
         with pytest.raises(ConnectionLost, match="no Sentinel answers"):
-            await route.follow_master(follower)
-    route.remove_follower(follower)
+            await route.find_master_and_listen(listener)
+    route.remove_listener(listener)
 
 
 def make_route_with_map() -> routes.Route:
     route = routes.Route(parse_location("redis+cluster://10.0.0.1:7001"))
-    route._map = read_slots([[0, 99, [b"10.0.0.1", 7001, b"id"]]], "here", 1)
+    route._map = read_node_map([[0, 99, [b"10.0.0.1", 7001, b"id"]]], "here", 1)
     return route
 
 
 def test_followers_of_other_slots_are_not_called_when_one_has_moved() -> None:
     route, concerned, other = make_route_with_map(), Mock(slot=5), Mock(slot=6)
-    route._followers.update((concerned, other))
+    route._listeners.update((concerned, other))
     route.set_slot_owner_and_notify(5, B)
     route.set_slot_owner_and_notify(5, B)
-    assert concerned.call_on_change_threadsafe.call_count == 2
-    other.call_on_change_threadsafe.assert_not_called()
+    assert concerned.schedule_on_change.call_count == 2
+    other.schedule_on_change.assert_not_called()
 
 
 async def test_a_slot_that_moves_while_the_nodes_are_asked_and_know_nothing_new_has_moved() -> None:
@@ -162,6 +168,6 @@ async def test_a_slot_that_moves_while_the_nodes_are_asked_and_know_nothing_new_
         route.set_slot_owner_and_notify(5, B)
         return known
 
-    await route._refresh_map(Mock(find_changed_map_or_return_known=find), False)
+    await route._refresh_map_and_notify(Mock(find_changed_map_or_return_known=find), False)
     assert route._map is not None
-    assert route._map.owner(5) == B
+    assert route._map.find_owner(5) == B

@@ -15,7 +15,11 @@ from pychasqui._core.repeat_pattern import RepeatSpec
 from pychasqui._core.retry_options import BackoffSpec, RetryOverride
 from pychasqui._redis.keys import Keys
 from pychasqui._wire.dead_letter import read_dead_letter
-from pychasqui._wire.entry import may_hold_uniqueness_key_without_field, read_envelope_and_name, read_job_fields
+from pychasqui._wire.entry import (
+    may_hold_uniqueness_key_without_field,
+    read_envelope_and_name_or_empty,
+    read_job_fields,
+)
 from pychasqui._wire.envelope import decode_envelope, encode_envelope
 from pychasqui._wire.event import (
     Event,
@@ -28,7 +32,7 @@ from pychasqui._wire.event import (
     make_retry_event,
     read_event,
 )
-from pychasqui._wire.member import make_delayed_member, split_member
+from pychasqui._wire.member import make_delayed_member, split_delayed_member
 from pychasqui._wire.msgpack import decode_data, encode_data
 from pychasqui._wire.repeatable import decode_spec, encode_spec
 from pychasqui._wire.worker_record import WorkerInfo, encode_worker, read_worker_record_or_error
@@ -92,13 +96,13 @@ def test_an_envelope_of_this_shape_is_read_or_refused(vector: dict[str, Any]) ->
 def test_a_delayed_member_has_these_bytes(vector: dict[str, Any]) -> None:
     name, envelope, raw = vector["name"], bytes.fromhex(vector["envelope"]), bytes.fromhex(vector["hex"])
     assert make_delayed_member(name, envelope) == raw
-    assert split_member(raw) == (name, envelope)
+    assert split_delayed_member(raw) == (name, envelope)
 
 
 @each("entry")
 def test_an_entry_with_these_fields_is_this_job(vector: dict[str, Any]) -> None:
     words = [word for name, value in vector["fields"].items() for word in (name.encode(), bytes.fromhex(value))]
-    envelope, name = read_envelope_and_name([b"1-1", words])
+    envelope, name = read_envelope_and_name_or_empty([b"1-1", words])
     assert (decode_envelope(envelope).id, name) == (vector["job_id"], vector["name"])
     _, _, has_mark = read_job_fields(words)
     assert (has_mark or may_hold_uniqueness_key_without_field(vector["job_id"])) == vector["may_be_unique"]

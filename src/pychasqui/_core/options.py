@@ -1,8 +1,8 @@
 """The options of an added job: what a user may pass, how it is checked, and what travels to Redis.
 
 A new option is a field of JobOptions with its meaning, a check in `check_and_make_add_options`, and a field of
-AddOptions, which add_with_options.lua reads. `Queue.add`, `Queue.add_bulk` and the encoder take their lists of options
-from here.
+AddOptions, which add_with_options.lua reads. `Queue.add`, `Queue.add_bulk` and the encoder take the options that are
+listed here.
 """
 
 from __future__ import annotations

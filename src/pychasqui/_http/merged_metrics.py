@@ -44,9 +44,9 @@ class Family:
     def merge(self, other: Family) -> None:
         for key, number in other.numbers.items():
             mine = self.numbers.get(key)
-            self.numbers[key] = number if mine is None else self._join_numbers(mine, number)
+            self.numbers[key] = number if mine is None else self._merge_numbers(mine, number)
 
-    def _join_numbers(self, mine: float, other: float) -> float:
+    def _merge_numbers(self, mine: float, other: float) -> float:
         if self.name in LARGEST:
             return max(mine, other)
         return min(mine, other) if self.name in SMALLEST else mine + other
@@ -81,7 +81,7 @@ class EndedNames:
     def __init__(self) -> None:
         self._known: dict[str, set[str]] = {}
 
-    def replace_name_if_full(self, key: str) -> str:
+    def remember_name_or_replace_if_full(self, key: str) -> str:
         """Returns the name and labels of a line, with OTHER for the name of a job that is one too many."""
         labels = dict(_LABEL.findall(key))
         name = labels.get("name", OTHER)
@@ -103,7 +103,7 @@ class MergedMetrics:
         """Keeps what a process had counted."""
         for family in (family for family in read_families(text) if family.is_cumulative):
             for key, number in family.numbers.items():
-                kept = {self._names.replace_name_if_full(key): number}
+                kept = {self._names.remember_name_or_replace_if_full(key): number}
                 _merge_families(self._retired, [Family(family.name, family.about, family.kind, kept)])
 
     def render(self, texts: Iterable[str], draining: Iterable[str] = ()) -> str:

@@ -40,7 +40,7 @@ class PrometheusSink(MetricsSink):
 
     def __init__(self, queue_name: str) -> None:
         self._common = {"queue": queue_name}
-        self._name = JobNameLabels()
+        self._to_name_label = JobNameLabels()
         self._leads: set[str] = set()
         self._completed = Metric("chasquimq_jobs_completed_total", "counter", "Runs whose handler returned.", "name")
         self._failed = Metric("chasquimq_jobs_failed_total", "counter", "Runs whose handler raised.", "name", "kind")
@@ -81,56 +81,58 @@ class PrometheusSink(MetricsSink):
 
     def jobs_done(self, jobs: list[Delivery]) -> None:
         """Records a batch of jobs that are done and acked; called instead of job_outcome() for each."""
-        self._acks.buckets_for().observe(len(jobs))
+        self._acks.get_or_make_buckets().observe(len(jobs))
         names = {job.name for job in jobs}
         if len(names) == 1:  # hot: 0.07 us a job in all
-            self._count_done_jobs(names.pop(), [job.ended_at - job.started_at for job in jobs])
+            self._record_done_jobs(names.pop(), [job.ended_at - job.started_at for job in jobs])
         else:
             durations = defaultdict(list)
             for job in jobs:
                 durations[job.name].append(job.ended_at - job.started_at)
             for name, own in durations.items():
-                self._count_done_jobs(name, own)
+                self._record_done_jobs(name, own)
         epoch_s = time.time() - monotonic()  # each time: the clock may be set, and the machine may sleep
         for job in jobs[::JOBS_PER_SAMPLE]:
-            self._waits.buckets_for(self._name(job.name)).observe(_waited_in_queue_s(job, epoch_s))
+            self._waits.get_or_make_buckets(self._to_name_label(job.name)).observe(
+                _compute_wait_in_queue_s(job, epoch_s)
+            )
 
-    def _count_done_jobs(self, name: str, durations: list[float]) -> None:
-        name = self._name(name)
-        self._completed.add(name, by=len(durations))
-        self._durations.buckets_for(name).observe_all(durations)
+    def _record_done_jobs(self, name: str, durations: list[float]) -> None:
+        name = self._to_name_label(name)
+        self._completed.increase(name, by=len(durations))
+        self._durations.get_or_make_buckets(name).observe_all(durations)
 
     def job_outcome(self, outcome: JobOutcome) -> None:
-        name = self._name(outcome.name)
+        name = self._to_name_label(outcome.name)
         if outcome.kind == "ok":
-            self._completed.add(name)
+            self._completed.increase(name)
         elif outcome.kind != "cancelled":
-            self._failed.add(name, "error" if outcome.kind == "err" else outcome.kind)
-        self._durations.buckets_for(name).observe(outcome.handler_duration_us / 1_000_000)
+            self._failed.increase(name, "error" if outcome.kind == "err" else outcome.kind)
+        self._durations.get_or_make_buckets(name).observe(outcome.handler_duration_us / 1_000_000)
 
     def retry_scheduled(self, retry: RetryScheduled) -> None:
-        name = self._name(retry.name)
-        self._retries.add(name)
-        self._backoffs.buckets_for(name).observe(retry.backoff_ms / 1000)
+        name = self._to_name_label(retry.name)
+        self._retries.increase(name)
+        self._backoffs.get_or_make_buckets(name).observe(retry.backoff_ms / 1000)
 
     def dlq_routed(self, dlq: DlqRouted) -> None:
-        self._dead.add(self._name(dlq.name), dlq.reason)
+        self._dead.increase(self._to_name_label(dlq.name), dlq.reason)
 
     def jobs_cancelled(self, cancelled: JobsCancelled) -> None:
-        self._cancelled.add(self._name(cancelled.name), cancelled.mode, by=cancelled.count)
+        self._cancelled.increase(self._to_name_label(cancelled.name), cancelled.mode, by=cancelled.count)
 
     def jobs_added(self, added: JobsAdded) -> None:
-        self._added.add(self._name(added.name), added.mode, by=added.count)
+        self._added.increase(self._to_name_label(added.name), added.mode, by=added.count)
 
     def redis_answered(self, answered: RedisAnswered) -> None:
-        self._answers.buckets_for(answered.command).observe(answered.seconds)
+        self._answers.get_or_make_buckets(answered.command).observe(answered.seconds)
 
     def reader_batch(self, batch: ReaderBatch) -> None:
-        self._reads.buckets_for().observe(batch.size)
-        self._reclaimed.add(by=batch.reclaimed)
+        self._reads.get_or_make_buckets().observe(batch.size)
+        self._reclaimed.increase(by=batch.reclaimed)
 
     def promoter_tick(self, tick: PromoterTick) -> None:
-        self._promoted.add(by=tick.promoted)
+        self._promoted.increase(by=tick.promoted)
         if "promoter" in self._leads:
             self._depth.set(tick.depth)
             self._lag.set(tick.oldest_pending_lag_ms / 1000)
@@ -139,10 +141,10 @@ class PrometheusSink(MetricsSink):
     def promoter_lock_outcome(self, outcome: LockOutcome) -> None:
         if outcome.outcome == "acquired":
             self._leads.add(outcome.role)
-            self._acquired.add(outcome.role)
+            self._acquired.increase(outcome.role)
         elif outcome.role in self._leads:  # a process that never led has lost nothing
             self._leads.remove(outcome.role)
-            self._lost.add(outcome.role)
+            self._lost.increase(outcome.role)
             if outcome.role == "promoter":
                 self._clear_delayed_gauges()
 
@@ -152,7 +154,7 @@ class PrometheusSink(MetricsSink):
             metric.clear()
 
 
-def _waited_in_queue_s(job: Delivery, epoch_s: float) -> float:
+def _compute_wait_in_queue_s(job: Delivery, epoch_s: float) -> float:
     """Returns how long the job has waited. The entry's id has the server's time, and our clock may be behind it."""
     ready_ms = int(job.entry_id.partition(b"-")[0] or 0)
     return max(0.0, job.started_at + epoch_s - ready_ms / 1000)

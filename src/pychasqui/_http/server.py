@@ -85,7 +85,7 @@ class HttpServer:
             return
         try:
             self._server = await asyncio.start_server(
-                self._accept_connection, self._host, self.port, limit=MAX_REQUEST_BYTES
+                self._serve_or_refuse_connection, self._host, self.port, limit=MAX_REQUEST_BYTES
             )
         except (OSError, UnicodeError) as error:  # the second if the host is no name at all
             raise CannotServe(f"{self._host}:{self.port} cannot be listened on: {error}") from error
@@ -94,7 +94,9 @@ class HttpServer:
 
     async def _listen_on_unix_socket(self, path: str) -> None:
         try:
-            self._server = await asyncio.start_unix_server(self._accept_connection, path, limit=MAX_REQUEST_BYTES)
+            self._server = await asyncio.start_unix_server(
+                self._serve_or_refuse_connection, path, limit=MAX_REQUEST_BYTES
+            )
         except OSError as error:
             raise CannotServe(f"{path} cannot be listened on: {error}") from error
         log.debug("metrics are served at the socket %s", path)
@@ -110,8 +112,8 @@ class HttpServer:
             await asyncio.wait(self._connections)
         await server.wait_closed()
 
-    def _accept_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if self._server is None or not self._make_room_by_closing_oldest_idle():
+    def _serve_or_refuse_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._server is None or not self._try_to_make_room_by_closing_idle():
             writer.transport.abort()
             return
         connection = asyncio.ensure_future(self._serve_connection(reader, writer))
@@ -119,7 +121,7 @@ class HttpServer:
         self._idle[connection] = None
         connection.add_done_callback(self._forget_connection)
 
-    def _make_room_by_closing_oldest_idle(self) -> bool:
+    def _try_to_make_room_by_closing_idle(self) -> bool:
         if len(self._connections) < MAX_CONNECTIONS:
             return True
         oldest = next(iter(self._idle), None)
@@ -163,9 +165,9 @@ class HttpServer:
                 writer, _encode_response(_make_status_answer(HTTPStatus.METHOD_NOT_ALLOWED), "Allow: GET, HEAD\r\n")
             )
             return
-        await self._send_page(path, writer, has_body=method == "GET")
+        await self._send_page_or_error(path, writer, has_body=method == "GET")
 
-    async def _send_page(self, path: str, writer: asyncio.StreamWriter, *, has_body: bool) -> None:
+    async def _send_page_or_error(self, path: str, writer: asyncio.StreamWriter, *, has_body: bool) -> None:
         page = self._pages.get(path)
         if page is None or self._busy[path] >= MAX_REQUESTS_PER_PAGE:
             status = HTTPStatus.NOT_FOUND if page is None else HTTPStatus.SERVICE_UNAVAILABLE

@@ -28,7 +28,7 @@ class Metric:
         self._labels = labels
         self._values: dict[LabelValues, float] = {} if labels else {(): 0}
 
-    def add(self, *label_values: str, by: float = 1) -> None:
+    def increase(self, *label_values: str, by: float = 1) -> None:
         self._values[label_values] = self._values.get(label_values, 0) + by
 
     def set(self, number: float, *label_values: str) -> None:
@@ -84,7 +84,7 @@ class Histogram:
         self._labels = labels
         self._buckets: dict[LabelValues, Buckets] = {} if labels else {(): Buckets(bounds)}
 
-    def buckets_for(self, *label_values: str) -> Buckets:
+    def get_or_make_buckets(self, *label_values: str) -> Buckets:
         found = self._buckets.get(label_values)
         if found is None:
             found = self._buckets[label_values] = Buckets(self._bounds)
@@ -111,9 +111,9 @@ class JobNameLabels:
     def __call__(self, name: str) -> str:
         if name in self._known:
             return name
-        return self._name_or_other_if_full(make_short_printable_label_value(name))
+        return self._remember_name_or_return_other(make_short_printable_label_value(name))
 
-    def _name_or_other_if_full(self, name: str) -> str:
+    def _remember_name_or_return_other(self, name: str) -> str:
         if name not in self._known:
             if len(self._known) >= self._max_names:
                 return OTHER

@@ -35,23 +35,23 @@ def combine_user_and_served_sinks(
 
 
 class WorkerPages:
-    """Renders the worker's health, as `health` returns it, and the counts of its sink."""
+    """Renders the worker's health, as `read_health` returns it, and the counts of its sink."""
 
-    def __init__(self, sink: PrometheusSink, health: Callable[[], WorkerHealth]) -> None:
+    def __init__(self, sink: PrometheusSink, read_health: Callable[[], WorkerHealth]) -> None:
         self._sink = sink
-        self._health = health
+        self._read_health = read_health
 
-    def pages(self) -> dict[str, Page]:
+    def get_pages_by_path(self) -> dict[str, Page]:
         return {"/metrics": self._answer_metrics, "/healthz": self._answer_healthz, "/readyz": self._answer_readyz}
 
     async def _answer_metrics(self) -> Answer:
-        return Answer(self._sink.render(_make_health_metrics(self._health())), content_type=CONTENT_TYPE)
+        return Answer(self._sink.render(_make_health_metrics(self._read_health())), content_type=CONTENT_TYPE)
 
     async def _answer_healthz(self) -> Answer:
         return Answer("ok\n")
 
     async def _answer_readyz(self) -> Answer:
-        trouble = self._health().trouble
+        trouble = self._read_health().trouble
         return Answer("ok\n") if trouble is None else Answer(f"{trouble}\n", HTTPStatus.SERVICE_UNAVAILABLE)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from .._core.limits import ID_COST, LARGE_JOB_BYTES, OPTIONS_COST_BYTES
 from .._core.options import PLAIN, AddOptions
-from .._redis.adding import read_add_statuses, read_added_count_or_none, read_idmp_added_count_or_none
+from .._redis.adding import read_add_statuses_or_none, read_added_count_or_none, read_idmp_added_count_or_none
 from .._redis.replies import FULL, NEW
 from ..errors import AddUnknown, ChasquiError, QueueFull
 from ..metrics import JobsAdded
@@ -86,7 +86,7 @@ class AddBatch:
         self.is_large = self.can_be_transaction = is_plain and len(envelopes[0]) >= LARGE_JOB_BYTES
         self.waiters.append(waiter)
 
-    def assign_ledger_slot(self, batch_number: int, ledger_slot: int) -> None:
+    def assign_number_and_slot(self, batch_number: int, ledger_slot: int) -> None:
         """Sets the number and the slot of the ledger under which the batch is sent."""
         self.number, self.slot = batch_number, ledger_slot
 
@@ -108,23 +108,23 @@ class AddBatch:
         statuses = _read_statuses(reply)
         return len(statuses) == len(self.ids) and FULL not in statuses
 
-    def answer_waiters(self, reply: int | bytes) -> None:
+    def answer_or_fail_waiters(self, reply: int | bytes) -> None:
         """Answers by how many plain jobs were taken, from the front, or by a status for each; others found no room."""
         statuses = _read_statuses(reply)
         if self.is_bulk:
-            self._answer_waiter_of_bulk(statuses)
+            self._answer_or_fail_waiter_of_bulk(statuses)
             return
         for position, waiter in enumerate(self.waiters):
-            self._answer_waiter(waiter, statuses[position] if position < len(statuses) else FULL)
+            self._answer_or_fail_waiter(waiter, statuses[position] if position < len(statuses) else FULL)
 
-    def _answer_waiter_of_bulk(self, statuses: str) -> None:
+    def _answer_or_fail_waiter_of_bulk(self, statuses: str) -> None:
         taken = len(statuses) - statuses.count(FULL)
         if 0 < taken < len(self.ids):  # a stream whose last ids were used up in the middle
             self.fail_waiters(AddUnknown(f"the stream took {taken} of {len(self.ids)} jobs and refused the others"))
         else:
-            self._answer_waiter(self.waiters[0], statuses if taken else FULL)
+            self._answer_or_fail_waiter(self.waiters[0], statuses if taken else FULL)
 
-    def _answer_waiter(self, waiter: asyncio.Future[str], answer: str) -> None:
+    def _answer_or_fail_waiter(self, waiter: asyncio.Future[str], answer: str) -> None:
         if waiter.done():
             return
         try:
@@ -148,13 +148,13 @@ class AddBatch:
         )
         return [JobsAdded(count, "delayed" if due else "now", name.decode()) for (name, due), count in new.items()]
 
-    def read_reply(self, reply: Any) -> int | bytes | None:
+    def read_reply_or_none(self, reply: Any) -> int | bytes | None:
         """Returns how many plain jobs were taken, or a status for each job; None if this is no answer to this batch."""
         if self.is_sent_by_idmp:
             return read_idmp_added_count_or_none(reply)
         if self.options is None:
             return read_added_count_or_none(reply, len(self.envelopes))
-        return read_add_statuses(reply, len(self.envelopes))
+        return read_add_statuses_or_none(reply, len(self.envelopes))
 
     def fail_waiters(self, error: ChasquiError) -> None:
         """Each waiter gets an error of its own: a shared one would gather the tracebacks of all of them."""

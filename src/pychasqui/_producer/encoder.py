@@ -112,7 +112,9 @@ class Encoder:
         self._names: dict[str, bytes] = {}  # those that passed their check
         self._has_warned = False
 
-    def encode(self, name: str, data: Any, job_id: str | None = None, options: JobOptions = NO_OPTIONS) -> EncodedJob:
+    def check_and_encode(
+        self, name: str, data: Any, job_id: str | None = None, options: JobOptions = NO_OPTIONS
+    ) -> EncodedJob:
         """Encodes one job."""
         raw_name = self._names.get(name) if type(name) is str else None
         if raw_name is None:
@@ -122,7 +124,7 @@ class Encoder:
             self._warn_once_if_datetime_is_naive(options.get("delay_ms"))
             add_options = check_and_make_add_options(job_id, options, self.max_delay_ms)
             retry = check_and_make_retry_override(options.get("attempts"), options.get("backoff"))
-            extras = _encode_own_extras(options, add_options)
+            extras = _check_and_encode_timeout_and_expiry(options, add_options)
         else:
             add_options, retry, extras = PLAIN if job_id is None else UNIQUE, None, b""
         now_ms = _now_ms()
@@ -133,7 +135,7 @@ class Encoder:
             )
         return EncodedJob(own_id, envelope, raw_name, add_options, now_ms, bool(extras))
 
-    def encode_all(self, jobs: Sequence[Mapping[str, Any]]) -> JobBatch:
+    def check_and_encode_all(self, jobs: Sequence[Mapping[str, Any]]) -> JobBatch:
         """Encodes mappings of add()'s arguments; the error for one that cannot be encoded names its position."""
         encoded = self._encode_if_all_plain(jobs)
         if encoded is not None:
@@ -142,26 +144,27 @@ class Encoder:
         position = -1
         try:
             for position, job in enumerate(jobs):  # noqa: B007  used when one fails
-                encoded.append(self._encode_mapping(job))
+                encoded.append(self._check_and_encode_mapping(job))
         except ChasquiError as error:
             raise type(error)(f"job {position} of the bulk: {error}") from None
         except (KeyError, TypeError, AttributeError) as error:
             raise _make_bulk_type_error(position, jobs[position], error) from error
         return encoded
 
-    def append_extras_where_they_fit(
+    def add_extras_where_they_fit(
         self, envelopes: list[bytes], extras: bytes, *, have_extras: bool = False
     ) -> list[bytes]:
         """Appends extras to the envelopes, except where the envelope would become too large.
 
         `have_extras` says that some of them have extras already.
         """
-        max_data_bytes = self._max_payload_bytes - len(extras)
+        max_envelope_bytes = self._max_payload_bytes - len(extras)
         if have_extras and extras:
             return [
-                insert_extras_before_own(each, extras) if len(each) <= max_data_bytes else each for each in envelopes
+                insert_extras_before_own(each, extras) if len(each) <= max_envelope_bytes else each
+                for each in envelopes
             ]
-        return [envelope + extras if len(envelope) <= max_data_bytes else envelope for envelope in envelopes]
+        return [envelope + extras if len(envelope) <= max_envelope_bytes else envelope for envelope in envelopes]
 
     def _encode_if_all_plain(self, jobs: Sequence[Mapping[str, Any]]) -> JobBatch | None:
         """Encodes jobs that have a known name, data and no options; None if one of them has more, or is wrong."""
@@ -180,12 +183,12 @@ class Encoder:
             return None
         return JobBatch(now_ms, ids, envelopes, names)
 
-    def _encode_mapping(self, job: Mapping[str, Any]) -> EncodedJob:
+    def _check_and_encode_mapping(self, job: Mapping[str, Any]) -> EncodedJob:
         if unknown := job.keys() - BULK_KEYS:
             raise InvalidArgument(f"unknown option {min(unknown, key=str)!r}; known are {', '.join(sorted(BULK_KEYS))}")
         options: Any = dict(job)
         name, data, job_id = options.pop("name"), options.pop("data", None), options.pop("job_id", None)
-        return self.encode(name, data, job_id, options)
+        return self.check_and_encode(name, data, job_id, options)
 
     def _warn_once_if_datetime_is_naive(self, at: object) -> None:
         """Warns once: the official package takes a naive datetime for UTC, and most users mean their local time."""
@@ -205,7 +208,7 @@ class Encoder:
         return raw
 
 
-def _encode_own_extras(options: JobOptions, add_options: AddOptions) -> bytes:
+def _check_and_encode_timeout_and_expiry(options: JobOptions, add_options: AddOptions) -> bytes:
     """Encodes what travels behind the envelope of a job with these options.
 
     add_with_options.lua sets the time at its end.

@@ -27,8 +27,8 @@ class AwaitedBatch(NamedTuple):
     session: AddSession
 
 
-class ReplicatedAdder(Adder):
-    """Only for add_all(..., replicas=n). After its answer a batch goes on: counted in rounds -> completed or failed."""
+class ReplicaAwaitingAdder(Adder):
+    """Only for batches with replicas. After its answer a batch goes on: counted in rounds -> completed or failed."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -48,16 +48,16 @@ class ReplicatedAdder(Adder):
         if not batch.was_taken_whole(answer):  # no replica will ever have the rest
             super()._complete_batch(batch, answer)
             return
-        session = self._add_broker.live_session_or_none()
+        session = self._add_broker.get_or_make_session_if_connected()
         if session is None:  # the slot has moved: the socket has answered what was under way, and takes nothing more
             reason = f"added, but nobody knows whether {batch.replicas} replicas have it: the connection has moved on"
             batch.fail_waiters(NotReplicated(reason))
             return
         self._awaiting_replicas.append(AwaitedBatch(batch, answer, session))
         if session not in self._counting_sessions:
-            self._request_replica_count(session)
+            self._start_round_if_any_batch_waits(session)
 
-    def _request_replica_count(self, session: AddSession) -> None:
+    def _start_round_if_any_batch_waits(self, session: AddSession) -> None:
         """Begins a round for all batches that this session has brought the answers to."""
         batches = [one for one in self._awaiting_replicas if one.session is session]
         if not batches:
@@ -77,15 +77,17 @@ class ReplicatedAdder(Adder):
         for one in batches:
             wanted = one.batch.replicas
             if isinstance(replica_count, ChasquiError):
-                self._fail_batch(one, f"added, but nobody knows whether {wanted} replicas have it: {replica_count}")
+                self._fail_unreplicated_batch(
+                    one, f"added, but nobody knows whether {wanted} replicas have it: {replica_count}"
+                )
             elif replica_count >= wanted:
                 self._awaiting_replicas.remove(one)
                 super()._complete_batch(one.batch, one.answer)
             elif now >= one.batch.deadline:
                 reached = f"only {replica_count} of {wanted} replicas have confirmed it in {self._timeout_s} s"
-                self._fail_batch(one, f"added, but {reached}")
-        self._request_replica_count(session)
+                self._fail_unreplicated_batch(one, f"added, but {reached}")
+        self._start_round_if_any_batch_waits(session)
 
-    def _fail_batch(self, batch: AwaitedBatch, reason: str) -> None:
-        self._awaiting_replicas.remove(batch)
-        batch.batch.fail_waiters(NotReplicated(reason))
+    def _fail_unreplicated_batch(self, awaited: AwaitedBatch, reason: str) -> None:
+        self._awaiting_replicas.remove(awaited)
+        awaited.batch.fail_waiters(NotReplicated(reason))

@@ -20,32 +20,34 @@ from ..tracing import SentJobs, SpanOrigin, Tracing, find_tracing
 from .adder import Adder
 from .config import QueueConfig
 from .encoder import EncodedJob, Encoder, JobBatch, make_added_jobs
-from .replicas import ReplicatedAdder
+from .replicas import ReplicaAwaitingAdder
 
 
 class Sender:
-    """send_one() and await_added_job(), or send_bulk() -> close(), which waits for the adds in flight.
+    """send_one() and await_added_job(), or add_bulk() -> close(), which waits for the adds in flight.
 
-    waiting   a broker with its own connection for adds with wait_replicas: WAIT blocks the commands behind it
-    record    records the metrics of added jobs; None if there is no sink
-    queue     stored on the returned jobs, for wait_for_result()
+    replica_broker   a broker with its own connection for adds with wait_replicas: WAIT blocks the commands behind it
+    record_metric    records the metrics of added jobs; None if there is no sink
+    queue            stored on the returned jobs, for wait_for_result()
     """
 
     def __init__(
         self,
         broker: Broker,
-        waiting: Broker,
+        replica_broker: Broker,
         encoder: Encoder,
         config: QueueConfig,
         *,
-        record: Callable[[Record], None] | None,
+        record_metric: Callable[[Record], None] | None,
         origin: SpanOrigin,
         queue: object,
     ) -> None:
         self._max_stream_len = config.max_stream_len or 0
         max_len, timeout_s = self._max_stream_len, config.timeout_s
-        self._adder = Adder(broker, max_stream_len=max_len, timeout_s=timeout_s, record=record)
-        self._replicated = ReplicatedAdder(waiting, max_stream_len=max_len, timeout_s=timeout_s, record=record)
+        self._adder = Adder(broker, max_stream_len=max_len, timeout_s=timeout_s, record_metric=record_metric)
+        self._replica_adder = ReplicaAwaitingAdder(
+            replica_broker, max_stream_len=max_len, timeout_s=timeout_s, record_metric=record_metric
+        )
         self._encoder = encoder
         self._tracing = find_tracing(config.tracing)
         self._origin = origin
@@ -58,10 +60,10 @@ class Sender:
         """Sends one job to Redis and `wait_replicas` of its replicas; the caller must await await_added_job()."""
         # hot: no coroutine is made before the job is written
         if self._tracing is not None:
-            return self._send_traced(self._tracing, encoded, wait_replicas)
+            return self._add_in_span(self._tracing, encoded, wait_replicas)
         if wait_replicas:
-            return self._send_and_wait_for_replicas(encoded.envelope, encoded, wait_replicas)
-        return self._adder.add(self._loop, encoded.envelope, encoded.name, encoded.id, encoded.options)
+            return self._start_add_with_replicas(encoded.envelope, encoded, wait_replicas)
+        return self._adder.start_add(self._loop, encoded.envelope, encoded.name, encoded.id, encoded.options)
 
     async def await_added_job(self, sent: Awaitable[str], encoded: EncodedJob, name: str, data: Any) -> Job:
         """Returns the job that was sent, once Redis has it."""
@@ -76,30 +78,30 @@ class Sender:
             _set_flags_by_answer(job, answer)
         return job
 
-    def _send_and_wait_for_replicas(self, envelope: bytes, encoded: EncodedJob, wait_replicas: int) -> Awaitable[str]:
+    def _start_add_with_replicas(self, envelope: bytes, encoded: EncodedJob, wait_replicas: int) -> Awaitable[str]:
         options = None if encoded.options is PLAIN else [encoded.options]
         needed_room = 1 if self._max_stream_len and not encoded.options.due else 0
-        return self._replicated.add_all(
+        return self._replica_adder.start_add_of_batch(
             self._loop, [envelope], [encoded.name], [encoded.id], options, needed_room, wait_replicas
         )
 
-    async def _send_traced(self, tracing: Tracing, encoded: EncodedJob, wait_replicas: int) -> str:
+    async def _add_in_span(self, tracing: Tracing, encoded: EncodedJob, wait_replicas: int) -> str:
         sent_jobs = SentJobs([encoded.id], [encoded.name], due=encoded.options.due)
         with tracing.sending(self._origin, sent_jobs) as extras:
-            (envelope,) = self._encoder.append_extras_where_they_fit(
+            (envelope,) = self._encoder.add_extras_where_they_fit(
                 [encoded.envelope], extras, have_extras=encoded.has_extras
             )
             if wait_replicas:
-                return await self._send_and_wait_for_replicas(envelope, encoded, wait_replicas)
-            return await self._adder.add(self._loop, envelope, encoded.name, encoded.id, encoded.options)
+                return await self._start_add_with_replicas(envelope, encoded, wait_replicas)
+            return await self._adder.start_add(self._loop, envelope, encoded.name, encoded.id, encoded.options)
 
-    async def send_bulk(self, encoded: JobBatch, jobs: list[Mapping[str, Any]], wait_replicas: int) -> list[Job]:
+    async def add_bulk(self, encoded: JobBatch, jobs: list[Mapping[str, Any]], wait_replicas: int) -> list[Job]:
         self._bulks += 1
         try:
             if self._tracing is None or not jobs:
                 return await self._add_in_batches(encoded, jobs, wait_replicas)
             with self._tracing.sending(self._origin, SentJobs(encoded.ids, encoded.names, is_bulk=True)) as extras:
-                encoded.envelopes = self._encoder.append_extras_where_they_fit(
+                encoded.envelopes = self._encoder.add_extras_where_they_fit(
                     encoded.envelopes, extras, have_extras=encoded.has_extras
                 )
                 return await self._add_in_batches(encoded, jobs, wait_replicas)
@@ -113,7 +115,7 @@ class Sender:
         needed_room = encoded.count_due_now() if self._max_stream_len else 0
         # The first batch checks that the stream has room for all, so it goes alone; the others skip the check.
         first = batches[: 1 if needed_room else limits.ADD_WINDOW]
-        answers = [self._start_batch(batch, needed_room, wait_replicas) for batch in first]
+        answers = [self._start_add_of_batch(batch, needed_room, wait_replicas) for batch in first]
         # hot: built while Redis works. Before the first await: the caller's mappings may change.
         added = make_added_jobs(encoded, jobs, self._queue)
         await self._start_rest_until_one_fails(batches, answers, wait_replicas)
@@ -130,10 +132,10 @@ class Sender:
                 _set_flags_by_answer(job, answer)
         return added
 
-    def _start_batch(self, batch: JobBatch, needed_room: int, wait_replicas: int) -> asyncio.Future[str]:
-        adder = self._replicated if wait_replicas else self._adder
+    def _start_add_of_batch(self, batch: JobBatch, needed_room: int, wait_replicas: int) -> asyncio.Future[str]:
+        adder = self._replica_adder if wait_replicas else self._adder
         jobs = (batch.envelopes, batch.names, batch.ids, batch.options)
-        return adder.add_all(self._loop, *jobs, needed_room, wait_replicas)
+        return adder.start_add_of_batch(self._loop, *jobs, needed_room, wait_replicas)
 
     async def _start_rest_until_one_fails(
         self, batches: list[JobBatch], answers: list[asyncio.Future[str]], wait_replicas: int
@@ -149,14 +151,14 @@ class Sender:
                 raise
             if earlier.exception() is not None:
                 return
-            answers.append(self._start_batch(batches[position], 0, wait_replicas))
+            answers.append(self._start_add_of_batch(batches[position], 0, wait_replicas))
 
     async def close(self) -> None:
         if self._bulks:
             self._bulks_done = self._loop.create_future()
             await self._bulks_done
         await self._adder.close()
-        await self._replicated.close()
+        await self._replica_adder.close()
 
 
 def _set_flags_by_answer(job: Job, answer: str) -> None:

@@ -38,7 +38,7 @@ class QueueSession:
         connector: Connector,
         encoder: Encoder,
         *,
-        record: Callable[[Record], None] | None,
+        record_metric: Callable[[Record], None] | None,
         queue: object,
     ) -> None:
         keys = self._keys = Keys(config.name)
@@ -51,7 +51,7 @@ class QueueSession:
             self._replicas_broker,
             encoder,
             config,
-            record=record,
+            record_metric=record_metric,
             origin=SpanOrigin(config.name, connector.first_host_and_port),
             queue=queue,
         )
@@ -108,7 +108,7 @@ class QueueSession:
         await self._replicas_broker.close()
 
 
-def close_if_loop_is_open(
+def schedule_close_if_loop_is_open(
     loop: asyncio.AbstractEventLoop, close: Callable[[], Coroutine[object, object, None]]
 ) -> None:
     """Has the loop close what was collected as garbage without a close, perhaps in another thread."""

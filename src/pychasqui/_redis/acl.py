@@ -67,7 +67,7 @@ PRODUCER = Role(
     "producer",
     (
         *(scripts.ADD, scripts.ADD_WITH_OPTIONS, scripts.MOVE_DELAYED, scripts.CANCEL),
-        *(scripts.UPSERT_REPEATABLE, scripts.MOVE_REPEATABLE),
+        *(scripts.UPSERT_REPEATABLE, scripts.REMOVE_PAUSE_OR_RESUME_REPEATABLE),
     ),
     (*_TRANSACTIONS, "WAIT", "DEL", "TIME", *_READING_RESULTS, *_LISTING_REPEATABLES),
     gets_messages=True,  # it publishes them

@@ -27,11 +27,20 @@ class AddTransactions:
     """Of one producer over one socket: request_ledger_watch_if_allowed() -> is_ready -> write_add_transaction(), and so
     on."""
 
-    __slots__ = ("_head", "_is_allowed", "_is_confirmed", "_ledger", "_named_tail", "_socket", "_watch", "is_awaited")
+    __slots__ = (
+        "_head",
+        "_is_allowed",
+        "_is_confirmed",
+        "_ledger",
+        "_named_tail",
+        "_socket",
+        "_watch",
+        "is_watch_awaited",
+    )
 
     def __init__(self, socket: Socket, stream: str, ledger: str) -> None:
         self._is_confirmed = False  # the server has said that it watches the ledger for this socket
-        self.is_awaited = False  # it is about to say so
+        self.is_watch_awaited = False  # it is about to say so
         self._is_allowed: bool | None = None  # whether this user may begin a transaction; None: not known yet
         self._socket = socket
         self._ledger = ledger
@@ -51,37 +60,40 @@ class AddTransactions:
             return
         if self._is_allowed is None:  # a user without the right to it would have each command executed by itself
             keep_freed_memory()
-            self._socket.send(_MULTI, deadline, self._on_permission_reply)
-            self._socket.send(_DISCARD, deadline, self._on_permission_reply)
-        self._is_confirmed, self.is_awaited, self._watch = False, True, self._watch + 1
+            self._socket.send(_MULTI, deadline, self._note_whether_allowed)
+            self._socket.send(_DISCARD, deadline, self._note_whether_allowed)
+        self._is_confirmed, self.is_watch_awaited, self._watch = False, True, self._watch + 1
         # A ledger that has changed since the last WATCH stays changed.
-        self._socket.write_without_reply_handler(_UNWATCH + pack("WATCH", self._ledger))
+        self._socket.write_if_open_without_reply_handler(_UNWATCH + pack("WATCH", self._ledger))
         self._socket.set_watcher(self)
         # Strict deadlines, also on a line that is slow but not dead: batches wait for this answer.
         self._socket.expect_reply(deadline, _ignore_reply)
-        self._socket.expect_reply(deadline, partial(self._on_watch_reply, self._watch, on_answer))
+        self._socket.expect_reply(deadline, partial(self._note_whether_watched_and_answer, self._watch, on_answer))
 
     def forget_ledger_watch(self) -> None:
         """Forgets the watch, because the producer writes to its ledger in another way."""
-        self._is_confirmed = self.is_awaited = False
+        self._is_confirmed = self.is_watch_awaited = False
 
-    def _on_permission_reply(self, reply: Any) -> None:
+    def _note_whether_allowed(self, reply: Any) -> None:
         self._is_allowed = self._is_allowed is not False and not isinstance(reply, ChasquiError)
 
-    def _on_watch_reply(self, watch: int, on_answer: Callable[[], None], reply: Any) -> None:
+    def _note_whether_watched_and_answer(self, watch: int, on_answer: Callable[[], None], reply: Any) -> None:
         if watch != self._watch:
             return
-        self._is_confirmed = self.is_awaited and self._is_allowed is True and not isinstance(reply, ChasquiError)
-        self.is_awaited = False
+        self._is_confirmed = self.is_watch_awaited and self._is_allowed is True and not isinstance(reply, ChasquiError)
+        self.is_watch_awaited = False
         on_answer()
 
     def write_add_transaction(
-        self, record: tuple[int, str], ttl_ms: int, envelopes: list[bytes], names: list[bytes]
+        self, ledger_entry: tuple[int, str], ttl_ms: int, envelopes: list[bytes], names: list[bytes]
     ) -> None:
-        """Adds jobs, and records the batch in the ledger: slot, and "number taken". expect_replies() must follow."""
+        """Adds jobs, and records the batch in the ledger: slot, and "number taken".
+
+        expect_transaction_replies() must follow.
+        """
         self._is_confirmed = False
         self._socket.set_watcher(None)
-        head, named_tail, write = self._head, self._named_tail, self._socket.write_without_reply_handler
+        head, named_tail, write = self._head, self._named_tail, self._socket.write_if_open_without_reply_handler
         parts, size = [_MULTI], 0
         for envelope, name in zip(envelopes, names, strict=True):
             # hot: the envelope is copied once, into what is written
@@ -91,15 +103,15 @@ class AddTransactions:
             if size >= WRITE_BYTES:
                 write(b"".join(parts))
                 parts, size = [], 0
-        parts += (pack("HSET", self._ledger, *record), pack("PEXPIRE", self._ledger, ttl_ms), _EXEC)
+        parts += (pack("HSET", self._ledger, *ledger_entry), pack("PEXPIRE", self._ledger, ttl_ms), _EXEC)
         write(b"".join(parts))
 
-    def expect_replies(self, jobs: int, deadline: float, on_reply: OnReply) -> None:
+    def expect_transaction_replies(self, jobs: int, deadline: float, on_reply: OnReply) -> None:
         """Passes on how many jobs were added, from the front; None if nothing was done, an error if none was added."""
         answer = TransactionAnswer(jobs, on_reply)
         for _ in range(jobs + 3):
-            self._socket.expect_reply(deadline, answer.on_queued_reply)
-        self._socket.expect_reply(deadline, answer.on_executed_reply)
+            self._socket.expect_reply(deadline, answer.note_first_error)
+        self._socket.expect_reply(deadline, answer.pass_on_added_count_or_error)
 
 
 class TransactionAnswer:
@@ -112,11 +124,11 @@ class TransactionAnswer:
         self._on_reply = on_reply
         self._trouble: ChasquiError | None = None
 
-    def on_queued_reply(self, reply: Any) -> None:
+    def note_first_error(self, reply: Any) -> None:
         if self._trouble is None and isinstance(reply, ChasquiError):
             self._trouble = reply
 
-    def on_executed_reply(self, reply: Any) -> None:
+    def pass_on_added_count_or_error(self, reply: Any) -> None:
         if isinstance(self._trouble or reply, ReplyError):  # refused before anything was executed
             self._on_reply(None)
         elif type(reply) is list:

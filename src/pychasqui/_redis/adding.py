@@ -22,7 +22,7 @@ from . import scripts
 from .add_transaction import AddTransactions
 from .connection import Connection
 from .delayed import INDEX_KEPT_MS
-from .keys import Keys, shard_channel
+from .keys import Keys, make_shard_channel_name
 from .registry import send_registration
 from .replies import ADD_STATUSES, read_count
 from .socket import OnReply, Socket, pack
@@ -45,14 +45,14 @@ class AddSession:
         self.socket = socket
         self.can_use_idmp = socket.dialect is not None and socket.dialect.idmp
         has_shards = socket.dialect is not None and socket.dialect.has_shards
-        self._due_channel = shard_channel(broker.due_channel) if has_shards else broker.due_channel
+        self._due_channel = make_shard_channel_name(broker.due_channel) if has_shards else broker.due_channel
         self.transactions = AddTransactions(socket, *broker.add_keys)
         self.expect = socket.expect_reply  # hot: a job that is alone is sent before it is recorded here
 
     def write_add_by_idmp(self, batch_number: int, envelope: bytes, name: bytes) -> None:
         """Adds one job under a number that the server itself remembers; only if `can_use_idmp`."""
         # hot: on an idle machine the script takes 40 us longer
-        self.socket.write_without_reply_handler(self._broker.idmp_add.pack(batch_number, envelope, name))
+        self.socket.write_if_open_without_reply_handler(self._broker.idmp_add.pack(batch_number, envelope, name))
 
     def stop_using_idmp(self, error: ReplyError) -> None:
         """Notes that the server refuses XADD with a number, whatever version it says it is: the ledger is used."""
@@ -66,12 +66,12 @@ class AddSession:
     def write_add_of_one(
         self, ledger_slot: int, batch_number: int, max_stream_len: int, envelope: bytes, name: bytes
     ) -> None:
-        """Does what write_add() does, for a single job."""
+        """Does what write_add_of_batch() does, for a single job."""
         self._write_add_call(
             (ledger_slot, batch_number, self._broker.ledger_ttl_ms, max_stream_len, 1, 1, 1, name, b"", envelope)
         )
 
-    def write_add(
+    def write_add_of_batch(
         self,
         ledger_slot: int,
         batch_number: int,
@@ -84,7 +84,7 @@ class AddSession:
         head = (ledger_slot, batch_number, self._broker.ledger_ttl_ms, max_stream_len, needed_room, len(envelopes))
         self._write_add_call((*head, *make_add_arguments(envelopes, names)))
 
-    def add_batch_by_transaction(
+    def send_batch_by_transaction(
         self,
         ledger_slot: int,
         batch_number: int,
@@ -97,13 +97,13 @@ class AddSession:
 
         `on_reply` gets None if nothing was done.
         """
-        record = (ledger_slot, f"{batch_number} {len(envelopes)}")
-        self.transactions.write_add_transaction(record, self._broker.ledger_ttl_ms, envelopes, names)
-        self.transactions.expect_replies(len(envelopes), deadline, on_reply)
+        ledger_entry = (ledger_slot, f"{batch_number} {len(envelopes)}")
+        self.transactions.write_add_transaction(ledger_entry, self._broker.ledger_ttl_ms, envelopes, names)
+        self.transactions.expect_transaction_replies(len(envelopes), deadline, on_reply)
 
     def _write_add_call(self, arguments: tuple[bytes | int, ...]) -> None:
         self.transactions.forget_ledger_watch()
-        self.socket.write_without_reply_handler(
+        self.socket.write_if_open_without_reply_handler(
             scripts.ADD.pack_and_mark_loaded(self.socket, self._broker.add_keys, arguments)
         )
 
@@ -130,7 +130,7 @@ class AddSession:
         )
         self.transactions.forget_ledger_watch()
         arguments = (*head, self._due_channel, *make_add_with_options_arguments(envelopes, names, ids, options))
-        self.socket.write_without_reply_handler(
+        self.socket.write_if_open_without_reply_handler(
             scripts.ADD_WITH_OPTIONS.pack_and_mark_loaded(self.socket, self._broker.add_with_options_keys, arguments)
         )
 
@@ -143,12 +143,12 @@ class AddSession:
         ledger, deadline = self._broker.ledger, self._broker.connection.make_deadline()
         self.socket.send(pack("HSET", ledger, "replicas", replicas), deadline, _ignore_reply)
         self.socket.send(pack("PEXPIRE", ledger, self._broker.ledger_ttl_ms), deadline, _ignore_reply)
-        answer = partial(_read_replica_count_and_call, on_count)
+        answer = partial(_call_with_replica_count_or_error, on_count)
         self.socket.send(pack("WAIT", replicas, timeout_ms), deadline + timeout_ms / 1000, answer)
 
 
 class AddBroker:
-    """One producer, over one connection. It adds through live_session_or_none()."""
+    """One producer, over one connection. It adds through get_or_make_session_if_connected()."""
 
     def __init__(self, connection: Connection, keys: Keys, *, ledger_ttl_ms: int) -> None:
         producer = uuid4().hex
@@ -163,9 +163,9 @@ class AddBroker:
         self.add_with_options_keys = (keys.stream, self.ledger, keys.delayed)
         self._session: AddSession | None = None
 
-    def live_session_or_none(self) -> AddSession | None:
+    def get_or_make_session_if_connected(self) -> AddSession | None:
         """Returns the session of the open socket; None while the connection is lost."""
-        socket = self.connection.live_socket_or_none()
+        socket = self.connection.get_live_socket_or_none()
         if socket is None:
             return None
         session = self._session
@@ -175,13 +175,13 @@ class AddBroker:
             asyncio.get_running_loop().call_soon(send_registration, socket, self._keys, self.connection.make_deadline())
         return session
 
-    async def connect(self, deadline: float) -> None:
+    async def wait_for_connection(self, deadline: float) -> None:
         """Waits for a connection, until the loop's time `deadline`; raises ConnectionLost past it."""
-        await self.connection.wait_for_socket(deadline)
+        await self.connection.get_or_open_socket(deadline)
 
-    def forget_scripts(self) -> None:
+    def mark_add_scripts_unloaded(self) -> None:
         """Notes that the server has lost the scripts (SCRIPT FLUSH, failover): the next add carries the text again."""
-        if (socket := self.connection.live_socket_or_none()) is not None:
+        if (socket := self.connection.get_live_socket_or_none()) is not None:
             scripts.ADD.mark_unloaded(socket)
             scripts.ADD_WITH_OPTIONS.mark_unloaded(socket)
 
@@ -241,13 +241,13 @@ def read_added_count_or_none(reply: Any, jobs: int) -> int | None:
     return reply if type(reply) is int and 0 <= reply <= jobs else None
 
 
-def read_add_statuses(reply: Any, jobs: int) -> bytes | None:
+def read_add_statuses_or_none(reply: Any, jobs: int) -> bytes | None:
     """Returns what became of each job, as add_with_options.lua says it; None if this is no answer to it."""
     is_answer = type(reply) is bytes and len(reply) == jobs and not reply.strip(ADD_STATUSES)
     return reply if is_answer else None
 
 
-def _read_replica_count_and_call(on_count: OnCount, reply: Any) -> None:
+def _call_with_replica_count_or_error(on_count: OnCount, reply: Any) -> None:
     """What is no number becomes an error, because a callback of a socket must not raise."""
     count: int | ChasquiError
     try:

@@ -13,7 +13,7 @@ P = TypeVar("P", bound=asyncio.BaseProtocol)
 Opened = tuple[asyncio.Transport, P]
 
 
-async def find_addresses(host: str, port: int) -> list[str]:
+async def look_up_addresses(host: str, port: int) -> list[str]:
     """Returns the addresses of a host, at least one. An address is its own, and needs no look-up."""
     if ":" in host or _is_ipv4_address(host):
         return [host]

@@ -2,11 +2,11 @@
 
 This page has reading, acking, settling and reporting; the parts that it is made of have the rest:
 
-    calls.py     the connection: call(), run_script(), send(), subscribe_while_connected(), close()
-    leases.py    renew_worker_lease(), report_held_to_rebuild_group(), leave_group(), try_to_claim_name() ...
-    pending.py   list_pending(), take_over_if_lease_is_same(), claim_idle_without_lease(), release_some_entries() ...
+    calls.py     the connection: call(), run_script(), send(), try_to_subscribe(), close()
+    leases.py    renew_lease_and_held_entries(), report_held_to_rebuild_group(), leave_group_if_lease_is_same() ...
+    pending.py   list_pending_page(), take_over_if_lease_is_same(), release_some_entries() ...
     cancellations.py   cancel(), read_queue_flags(), read_cancellations_and_remove_outdated()
-    delayed.py   promote_batch_if_leader(), cancel_or_move_delayed(), publish_due() ...
+    delayed.py   try_to_lead_and_promote_batch(), cancel_or_move_delayed(), publish_due_hint() ...
     adding.py    a producer's adds, which Broker.make_add_broker() begins
 
 Surfaces of their own, over a Broker: dlq.py, inspector.py, repeatables.py, results.py, events.py.
@@ -39,9 +39,9 @@ from .pending import PendingCalls
 from .reading import ReadInFlight, ReadRequest
 from .registry import log_if_registration_refused, make_registration_arguments
 from .replies import ByteBounds, ClaimedEntry, SettledJobs, read_count, read_new_entries, read_settled_jobs
-from .server_checks import SILENCED_BY, Risks, describe_vulnerability, read_risks
+from .server_checks import SILENCED_BY, Risks, describe_vulnerability_if_known, read_risks
 from .socket import OnReply, Socket, pack
-from .topology.node_map import slot_of
+from .topology.node_map import compute_slot_of_key
 
 log = logging.getLogger("chasqui.worker")
 
@@ -65,9 +65,9 @@ class AckInFlight:
 class Broker(PendingCalls, DelayedCalls, CancelCalls):
     """The conversation about one queue over one connection."""
 
-    def for_queue(self, keys: Keys) -> Broker:
+    def make_broker_for_queue(self, keys: Keys) -> Broker:
         """Returns the conversation about another queue, over the same connection unless another node has the queue."""
-        return Broker(self._connection.to_node_of_slot(slot_of(keys.prefix)), keys)
+        return Broker(self._connection.get_or_make_connection_for_slot(compute_slot_of_key(keys.prefix)), keys)
 
     def make_add_broker(self, *, ledger_ttl_ms: int) -> AddBroker:
         """Returns a new producer: its numbers and its ledger are its own."""
@@ -85,14 +85,16 @@ class Broker(PendingCalls, DelayedCalls, CancelCalls):
         timeout_s = None if block_ms is None else block_ms / 1000 + 2.0
         wait = () if block_ms is None else ("BLOCK", block_ms)
         packed = pack("XREADGROUP", "GROUP", group, consumer, "COUNT", count, *wait, "STREAMS", self._keys.stream, ">")
-        socket = await self._connection.wait_for_socket(self._connection.make_deadline(timeout_s))
+        socket = await self._connection.get_or_open_socket(self._connection.make_deadline(timeout_s))
         reading = ReadInFlight(socket, request)
         socket.set_max_reply_bytes(request.max_reply_bytes)
-        socket.send(packed, self._connection.make_deadline(timeout_s), reading.on_reply)
+        socket.send(packed, self._connection.make_deadline(timeout_s), reading.pass_on_reply)
         socket.flush()  # hot: the server begins while this side is still busy with the last batch
         return reading
 
-    async def read_within_bounds(self, group: str, consumer: str, count: int, bounds: ByteBounds) -> list[ClaimedEntry]:
+    async def read_now_within_bounds(
+        self, group: str, consumer: str, count: int, bounds: ByteBounds
+    ) -> list[ClaimedEntry]:
         """Reads new entries up to `bounds`, without waiting for any: for queues with large jobs."""
         return read_new_entries(
             await self.run_script(scripts.READ, (self._keys.stream,), (group, consumer, count, *bounds))
@@ -103,9 +105,9 @@ class Broker(PendingCalls, DelayedCalls, CancelCalls):
         lag = read_group_lag(await self.call("XINFO", "GROUPS", self._keys.stream), group.encode())
         return lag is None or lag > 0
 
-    async def subscribe_to_backlog_hints_while_connected(self, on_hint: Callable[[], None]) -> bool:
-        """Has `on_hint` called when a worker has found more jobs than it can take. Messages can be lost."""
-        return await self.subscribe_while_connected(self._keys.backlog_channel, lambda _: on_hint())
+    async def try_to_subscribe_to_backlog_hints(self, on_hint: Callable[[], None]) -> bool:
+        """Has `on_hint` called when a worker has found more jobs than it can take: see try_to_subscribe()."""
+        return await self.try_to_subscribe(self._keys.backlog_channel, lambda _: on_hint())
 
     def publish_backlog_hint(self) -> None:
         """Publishes to idle workers that jobs are left. The message may be lost: they also look by themselves."""
@@ -132,10 +134,10 @@ class Broker(PendingCalls, DelayedCalls, CancelCalls):
         self, group: str, ids: list[bytes], events: EventsOnSend | None = None
     ) -> asyncio.Future[None] | AckInFlight:
         """Does what ack() does; returns with the ack on its way, and awaiting what it returns gives the end."""
-        socket = self._connection.live_socket_or_none()
+        socket = self._connection.get_live_socket_or_none()
         if socket is None or socket.dialect is None or not socket.dialect.xackdel or socket.is_congested:
             return asyncio.ensure_future(self.ack(group, ids, events))
-        reply = self._send_ackdel(socket, group, ids, events)  # hot: no task, and a turn of the loop earlier
+        reply = self._send_ackdel_and_events(socket, group, ids, events)  # hot: no task, and a turn of the loop earlier
         return AckInFlight(reply, lambda: self._await_ackdel_or_ack_by_script(socket, group, ids, reply))
 
     async def ack(self, group: str, ids: list[bytes], events: EventsOnSend | None = None) -> None:
@@ -146,18 +148,20 @@ class Broker(PendingCalls, DelayedCalls, CancelCalls):
         socket = await self._wait_for_uncongested_socket()
         assert socket.dialect is not None
         if socket.dialect.xackdel:
-            await self._await_ackdel_or_ack_by_script(socket, group, ids, self._send_ackdel(socket, group, ids, events))
+            await self._await_ackdel_or_ack_by_script(
+                socket, group, ids, self._send_ackdel_and_events(socket, group, ids, events)
+            )
         else:
             await self.run_script(scripts.ACK, (self._keys.stream,), (group, *ids), events)
 
     async def _wait_for_uncongested_socket(self) -> Socket:
         """Waits while the server is slow to take what is written: the events that go with an ack would be dropped."""
-        socket = await self._connection.wait_for_socket(self._connection.make_deadline())
+        socket = await self._connection.get_or_open_socket(self._connection.make_deadline())
         if socket.is_congested:
-            await socket.wait_until_uncongested()
+            await socket.wait_until_uncongested_or_ended()
         return socket
 
-    def _send_ackdel(
+    def _send_ackdel_and_events(
         self, socket: Socket, group: str, ids: list[bytes], events: EventsOnSend | None
     ) -> asyncio.Future[Any]:
         deadline = self._connection.make_deadline()
@@ -179,7 +183,7 @@ class Broker(PendingCalls, DelayedCalls, CancelCalls):
             # They may become pending again meanwhile: the script acks and deletes at once.
             await self.run_script(scripts.ACK, (self._keys.stream,), (group, *ids))
 
-    async def ack_unique(
+    async def ack_and_release_uniqueness_keys(
         self, group: str, entries: list[tuple[bytes, str]], events: EventsOnSend | None = None
     ) -> None:
         """Does what ack() does for jobs that may be the only ones of their id, each as entry id and job id.
@@ -191,7 +195,7 @@ class Broker(PendingCalls, DelayedCalls, CancelCalls):
         await self._wait_for_uncongested_socket()
         await self.run_script(scripts.ACK_UNIQUE, keys, (group, self._keys.prefix, *arguments), events)
 
-    async def ack_with_results(
+    async def ack_and_store_results(
         self,
         group: str,
         ttl_ms: int,
@@ -200,7 +204,7 @@ class Broker(PendingCalls, DelayedCalls, CancelCalls):
         unique: list[tuple[bytes, str]],
         events: EventsOnSend | None = None,
     ) -> int:
-        """Acks with results, each with its job's id; `unique` has the jobs that ack_unique() would get.
+        """Acks with results, each with its job's id; `unique` has those that may be the only ones of their id.
 
         Harmless to send again. Returns how many results could not be stored.
         """
@@ -249,23 +253,23 @@ class Broker(PendingCalls, DelayedCalls, CancelCalls):
 
     def write_or_drop_events(self, batch: EventBatch) -> None:
         """Writes events in this turn's write. No caller waits for them: without a connection they are dropped."""
-        socket = self._connection.live_socket_or_none()
+        socket = self._connection.get_live_socket_or_none()
         if socket is None:
             batch.on_written(len(batch.others) + len(batch.completed), ConnectionLost("the connection is lost"))
         else:
             send_or_drop_events(socket, self._keys, batch, self._connection.make_deadline())
 
-    def set_progress(self, job_id: str, percent: int, kept_ms: int, on_reply: OnReply) -> None:
+    def send_progress(self, job_id: str, percent: int, kept_ms: int, on_reply: OnReply) -> None:
         """Stores how far a job is. No caller waits for it."""
         self.send(("SET", self._keys.progress(job_id), percent, "PX", kept_ms), on_reply)
 
-    def add_log_line(self, job_id: str, line: str, max_lines: int, kept_ms: int, on_each_reply: OnReply) -> None:
+    def send_log_line(self, job_id: str, line: str, max_lines: int, kept_ms: int, on_each_reply: OnReply) -> None:
         """Adds a line to a job's log. No caller waits for it."""
         key = self._keys.log(job_id)
         self.send(("XADD", key, "MAXLEN", "~", max_lines, "*", LINE, line), on_each_reply)
         self.send(("PEXPIRE", key, kept_ms), on_each_reply)
 
-    async def register_queue(self) -> None:
+    async def register_queue_or_log_refusal(self) -> None:
         """Notes in the registry of queues that this one is in use. A refusal is logged. Harmless to send again."""
         try:
             log_if_registration_refused(
@@ -276,12 +280,12 @@ class Broker(PendingCalls, DelayedCalls, CancelCalls):
 
     # Pausing and the server -----------------------------------------------------------------------------------------
 
-    async def subscribe_to_pause_and_cancel_hints_while_connected(self, on_hint: Callable[[], None]) -> bool:
+    async def try_to_subscribe_to_pause_and_cancel_hints(self, on_hint: Callable[[], None]) -> bool:
         """Has `on_hint` called when a message says that the queue is paused or resumed, or a job cancelled.
 
-        Messages can be lost.
+        See try_to_subscribe().
         """
-        return await self.subscribe_while_connected(self._keys.pause_channel, lambda _: on_hint())
+        return await self.try_to_subscribe(self._keys.pause_channel, lambda _: on_hint())
 
     async def read_server_risks(self) -> Risks:
         """Returns what this server's settings put at risk, as far as this user may ask."""
@@ -296,9 +300,9 @@ class Broker(PendingCalls, DelayedCalls, CancelCalls):
         """Asks how many clients are connected to the server. No caller waits; `on_count` gets None if nobody says."""
         self.send(("INFO", "clients"), lambda reply: on_count(find_client_count(reply)))
 
-    def capabilities(self) -> dict[str, bool]:
+    def list_capabilities(self) -> dict[str, bool]:
         """Returns which of the newer commands the connected server has, by name; empty while there is no connection."""
-        socket = self._connection.live_socket_or_none()
+        socket = self._connection.get_live_socket_or_none()
         dialect = None if socket is None else socket.dialect
         if dialect is None:
             return {}
@@ -310,10 +314,12 @@ class Broker(PendingCalls, DelayedCalls, CancelCalls):
 
         It is "" if none is known, if there is no connection, and if the environment sets SILENCED_BY.
         """
-        socket = self._connection.live_socket_or_none()
+        socket = self._connection.get_live_socket_or_none()
         dialect = None if socket is None else socket.dialect
         is_silenced = bool(os.environ.get(SILENCED_BY))
-        return "" if dialect is None or is_silenced else describe_vulnerability(dialect.server, dialect.version)
+        return (
+            "" if dialect is None or is_silenced else describe_vulnerability_if_known(dialect.server, dialect.version)
+        )
 
 
 def _stop_using_xackdel_or_raise(socket: Socket, error: ReplyError) -> None:

@@ -16,10 +16,10 @@ from ..errors import ConnectionLost, ReplyError
 from .connection import Connection
 from .error_actions import ErrorAction, action_for, may_send_again_after
 from .event_batch import EventsOnSend, send_or_drop_events
-from .keys import Keys, shard_channel
+from .keys import Keys, make_shard_channel_name
 from .scripts import Script
 from .socket import OnReply, pack
-from .topology.node_map import slot_of
+from .topology.node_map import compute_slot_of_key
 
 MAX_HINT_BYTES = 32  # of a message that says in how many ms something is due
 
@@ -33,36 +33,36 @@ class RedisCalls:
 
     @property
     def is_connected(self) -> bool:
-        return self._connection.live_socket_or_none() is not None
+        return self._connection.get_live_socket_or_none() is not None
 
     @property
     def is_congested(self) -> bool:
         """Whether the server is slow to take what is written: what no caller waits for is dropped meanwhile."""
-        socket = self._connection.live_socket_or_none()
+        socket = self._connection.get_live_socket_or_none()
         return socket is not None and socket.is_congested
 
     @property
     def client_id(self) -> int | None:
         """The server's number for the open connection, as CLIENT UNBLOCK takes it; None while it is lost."""
-        socket = self._connection.live_socket_or_none()
+        socket = self._connection.get_live_socket_or_none()
         return None if socket is None or socket.dialect is None else socket.dialect.client_id
 
     @property
     def server_name_and_version(self) -> str:
         """The name and version of the server, such as "redis 8.6.0"; "" while there is no connection."""
-        socket = self._connection.live_socket_or_none()
+        socket = self._connection.get_live_socket_or_none()
         return "" if socket is None or socket.dialect is None else str(socket.dialect)
 
     @property
     def is_in_cluster(self) -> bool:
         """Whether the connected server is a node of a cluster."""
-        socket = self._connection.live_socket_or_none()
+        socket = self._connection.get_live_socket_or_none()
         return socket is not None and socket.dialect is not None and socket.dialect.mode == "cluster"
 
     @property
     def has_shard_channels(self) -> bool:
         """Whether messages go by shard channels: in a cluster, from Redis 7.0 on."""
-        socket = self._connection.live_socket_or_none()
+        socket = self._connection.get_live_socket_or_none()
         return socket is not None and socket.dialect is not None and socket.dialect.has_shards
 
     @property
@@ -86,13 +86,15 @@ class RedisCalls:
         """Ends what is in flight; the next call opens another connection."""
         self._connection.drop_socket(ConnectionLost(reason))
 
-    def for_node_of_key(self, key: str) -> RedisCalls:
+    def make_calls_to_node_of_key(self, key: str) -> RedisCalls:
         """Returns the calls to the node that has the key. Elsewhere than in a cluster it is the same server."""
-        return RedisCalls(self._connection.to_node_of_slot(slot_of(key)), self._keys)
+        return RedisCalls(self._connection.get_or_make_connection_for_slot(compute_slot_of_key(key)), self._keys)
 
-    def for_each_master(self) -> list[RedisCalls]:
+    def make_calls_to_each_master(self) -> list[RedisCalls]:
         """Returns the calls to each master of a cluster. Elsewhere there is one server."""
-        return [RedisCalls(connection, self._keys) for connection in self._connection.to_every_master()]
+        return [
+            RedisCalls(connection, self._keys) for connection in self._connection.get_or_make_connections_to_masters()
+        ]
 
     async def call(self, *words: Any) -> Any:
         """Sends one command and waits for its reply; raises ReplyError, ConnectionLost or CommandTimeout."""
@@ -112,7 +114,7 @@ class RedisCalls:
         """
         give_up_at, pause_s = self._connection.make_deadline(), 0.0
         while True:
-            socket = await self._connection.wait_for_socket(give_up_at)
+            socket = await self._connection.get_or_open_socket(give_up_at)
             asked = socket.ask(script.pack_and_mark_loaded(socket, keys, arguments), self._connection.make_deadline())
             if events is not None:
                 send_or_drop_events(socket, self._keys, events(), self._connection.make_deadline())
@@ -130,31 +132,33 @@ class RedisCalls:
 
     def send(self, words: tuple[Any, ...], on_reply: OnReply) -> None:
         """Sends one command in this turn's write. `on_reply` gets its reply, or at once why it cannot be sent."""
-        socket = self._connection.live_socket_or_none()
+        socket = self._connection.get_live_socket_or_none()
         if socket is None or socket.is_congested:
             on_reply(ConnectionLost("the server does not take it now"))
         else:
             socket.send(pack(*words), self._connection.make_deadline(), on_reply)
 
-    async def subscribe_while_connected(self, channel: str, on_message: Callable[[bytes], None]) -> bool:
+    async def try_to_subscribe(self, channel: str, on_message: Callable[[bytes], None]) -> bool:
         """Has `on_message` called with each message of a channel.
 
         False if this connection cannot listen, or if the server has refused the channel. The subscription ends with the
         socket, so callers renew it. Messages can be lost.
         """
         deadline = self._connection.make_deadline()
-        socket = await self._connection.wait_for_socket(deadline)
+        socket = await self._connection.get_or_open_socket(deadline)
         assert socket.dialect is not None
         if socket.dialect.protocol < 3:  # there a connection that listens can do nothing else
             return False
         if socket.dialect.has_shards:
-            return socket.subscribe_unless_refused(shard_channel(channel), on_message, deadline, is_shard=True)
+            return socket.subscribe_unless_refused(
+                make_shard_channel_name(channel), on_message, deadline, is_shard=True
+            )
         return socket.subscribe_unless_refused(channel, on_message, deadline)
 
     async def find_channel_name_at_server(self, channel: str) -> str:
         """Returns the channel that is used at the connected server, for a script that publishes to it."""
-        await self._connection.wait_for_socket(self._connection.make_deadline())
-        return shard_channel(channel) if self.has_shard_channels else channel
+        await self._connection.get_or_open_socket(self._connection.make_deadline())
+        return make_shard_channel_name(channel) if self.has_shard_channels else channel
 
     async def publish_and_wait(self, channel: str, message: str) -> None:
         """Publishes, and waits until the server has the message. Its subscribers may miss it."""
@@ -166,22 +170,20 @@ class RedisCalls:
     def publish(self, channel: str, message: str | int) -> None:
         """Publishes in this turn's write. No caller waits for it, and it may be lost."""
         if self.has_shard_channels:
-            self.send(("SPUBLISH", shard_channel(channel), message), ignore_reply)
+            self.send(("SPUBLISH", make_shard_channel_name(channel), message), ignore_reply)
         else:
             self.send(("PUBLISH", channel, message), ignore_reply)
 
-    async def subscribe_to_due_channel_while_connected(
-        self, channel: str, on_due_in_s: Callable[[float], None]
-    ) -> bool:
-        """Subscribes to messages that say in how many ms something is due; `on_due_in_s` gets seconds."""
-        return await self.subscribe_while_connected(channel, partial(_parse_due_hint_and_call, on_due_in_s))
+    async def try_to_subscribe_to_due_channel(self, channel: str, on_due_in_s: Callable[[float], None]) -> bool:
+        """Does what try_to_subscribe() does, for messages that say in how many ms something is due, in seconds."""
+        return await self.try_to_subscribe(channel, partial(_parse_due_hint_and_call_if_valid, on_due_in_s))
 
 
 def ignore_reply(reply: object) -> None:
     """Ignores the reply: no caller waits for it."""
 
 
-def _parse_due_hint_and_call(on_due_in_s: Callable[[float], None], message: bytes) -> None:
+def _parse_due_hint_and_call_if_valid(on_due_in_s: Callable[[float], None], message: bytes) -> None:
     """Ignores a message that is no number: any client may publish anything."""
     if len(message) < MAX_HINT_BYTES:
         with suppress(ValueError):

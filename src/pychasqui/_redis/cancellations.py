@@ -6,11 +6,11 @@ import asyncio
 from typing import Any, NamedTuple
 
 from .._core.limits import MOVED_BYTES
-from .._wire.entry import entry_sort_key
+from .._wire.entry import make_entry_sort_key
 from . import scripts
 from .calls import RedisCalls
-from .keys import keys_of_job
-from .replies import QueueFlags, as_text, raises_reply_error, read_count, require_bytes
+from .keys import make_keys_of_job
+from .replies import QueueFlags, as_text, make_reader_raise_reply_error, read_count, require_bytes
 
 NOTES_KEPT_MS = 7 * 24 * 3600 * 1000  # of jobs that no worker takes
 MAX_NOTES = 5000  # of 40 bytes; of longer ones fewer
@@ -31,7 +31,7 @@ class Cancellations(NamedTuple):
         if entry_id in self.entries:
             return True
         last = self.ids.get(job_id)
-        return last is not None and entry_sort_key(entry_id) <= last
+        return last is not None and make_entry_sort_key(entry_id) <= last
 
 
 class CancelAnswer(NamedTuple):
@@ -50,7 +50,7 @@ class CancelCalls(RedisCalls):
         `entry_id` is where it was found, "" if it was not; `may_be_in_unread_entry` says that it may be in an entry
         that was not looked at. Sent again, it does not find a job that it has removed.
         """
-        keys, own = self._keys, keys_of_job(self._keys, job_id)
+        keys, own = self._keys, make_keys_of_job(self._keys, job_id)
         head = (job_id, entry_id, int(may_be_in_unread_entry), NOTES_KEPT_MS, MAX_NOTES)
         arguments = (*head, events_max_len, await self.find_channel_name_at_server(self._keys.pause_channel))
         return _read_cancel_answer(
@@ -77,7 +77,7 @@ class CancelCalls(RedisCalls):
         )
 
 
-@raises_reply_error
+@make_reader_raise_reply_error
 def _read_cancel_answer(reply: Any) -> CancelAnswer:
     word, name = reply
     if word not in (b"removed", b"stopping", b"unknown"):
@@ -85,11 +85,11 @@ def _read_cancel_answer(reply: Any) -> CancelAnswer:
     return CancelAnswer(as_text(word), as_text(name))
 
 
-@raises_reply_error
+@make_reader_raise_reply_error
 def _read_cancellations_reply(reply: Any) -> Cancellations:
     pairs = list(zip(reply[::2], reply[1::2], strict=True))
     by_id = {
-        require_bytes(field).removeprefix(BY_ID).decode("utf-8", "replace"): entry_sort_key(require_bytes(last))
+        require_bytes(field).removeprefix(BY_ID).decode("utf-8", "replace"): make_entry_sort_key(require_bytes(last))
         for field, last in pairs
         if field.startswith(BY_ID)
     }

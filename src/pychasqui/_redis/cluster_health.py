@@ -65,14 +65,14 @@ async def read_cluster_health(first: RedisCalls) -> ClusterHealth:
     """Asks the node of these calls, then every master at once. Raises ReplyError if this user may not ask."""
     info = parse_info_fields(await first.call("CLUSTER", "INFO"))
     lines = parse_node_lines(decode_info_text(await first.call("CLUSTER", "NODES")))
-    answers = await asyncio.gather(*(_ask_master(each) for each in first.for_each_master()))
+    answers = await asyncio.gather(*(_ask_master_or_none(each) for each in first.make_calls_to_each_master()))
     by_id = {own.node_id: (own, replication) for own, replication in filter(None, answers)}
     return ClusterHealth(
         is_ok=info.get("cluster_state") == "ok",
         slots=read_int(info.get("cluster_slots_assigned")) or 0,
         nodes=read_int(info.get("cluster_known_nodes")) or 0,
         masters=[
-            _describe_master(line, lines, by_id.get(line.node_id))
+            _make_master_health(line, lines, by_id.get(line.node_id))
             for line in lines
             if "master" in line.flags and _count_slots(line)
         ],
@@ -80,7 +80,7 @@ async def read_cluster_health(first: RedisCalls) -> ClusterHealth:
     )
 
 
-def read_replica_health(info: Mapping[str, str], expected: int = 0) -> ReplicaHealth:
+def parse_replica_health(info: Mapping[str, str], expected: int = 0) -> ReplicaHealth:
     """Reads INFO of a master. A replica that is away is not listed there: `expected` says how many there should be."""
     listed = [
         _parse_replica_fields(info[f"slave{number}"]) for number in range(MAX_REPLICAS) if f"slave{number}" in info
@@ -111,7 +111,7 @@ def parse_node_lines(text: str) -> list[NodeLine]:
     return found
 
 
-async def _ask_master(master: RedisCalls) -> tuple[NodeLine, dict[str, str] | None] | None:
+async def _ask_master_or_none(master: RedisCalls) -> tuple[NodeLine, dict[str, str] | None] | None:
     """Returns its own line and its INFO, if this user may ask for that; None if it does not answer."""
     try:
         lines = parse_node_lines(decode_info_text(await master.call("CLUSTER", "NODES")))
@@ -130,12 +130,12 @@ async def _read_replication_if_allowed(master: RedisCalls) -> dict[str, str] | N
         return None
 
 
-def _describe_master(
+def _make_master_health(
     line: NodeLine, lines: list[NodeLine], answer: tuple[NodeLine, dict[str, str] | None] | None
 ) -> MasterHealth:
     count = sum(each.master_id == line.node_id for each in lines)
     info = None if answer is None else answer[1]
-    replicas = None if info is None else read_replica_health(info, count)
+    replicas = None if info is None else parse_replica_health(info, count)
     return MasterHealth(line.address, _count_slots(line), count, answer is not None, replicas)
 
 

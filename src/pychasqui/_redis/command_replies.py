@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from typing import Any, NamedTuple
 
-from .replies import as_delivery_count, raises_reply_error, require_bytes, require_int, require_list
+from .replies import as_delivery_count, make_reader_raise_reply_error, require_bytes, require_int, require_list
 
 
-@raises_reply_error
+@make_reader_raise_reply_error
 def read_ackdel_codes(reply: Any, count: int) -> list[int]:
     """Returns one code for each entry of an XACKDEL."""
     if len(require_list(reply)) != count:
@@ -16,13 +16,13 @@ def read_ackdel_codes(reply: Any, count: int) -> list[int]:
     return list(reply)
 
 
-@raises_reply_error
+@make_reader_raise_reply_error
 def read_stored_bytes(reply: Any) -> bytes | None:
     """Returns a stored string."""
     return None if reply is None else require_bytes(reply)
 
 
-@raises_reply_error
+@make_reader_raise_reply_error
 def read_stored_bytes_list(reply: Any, count: int) -> list[bytes | None]:
     """Returns stored strings, None where there is none."""
     if len(require_list(reply)) != count:
@@ -30,7 +30,7 @@ def read_stored_bytes_list(reply: Any, count: int) -> list[bytes | None]:
     return [None if one is None else require_bytes(one) for one in reply]
 
 
-@raises_reply_error
+@make_reader_raise_reply_error
 def read_members_with_scores(reply: Any) -> list[tuple[bytes, float]]:
     """Returns members of a sorted set with their scores: pairs under RESP3, one after the other under RESP2."""
     if require_list(reply) and isinstance(reply[0], list):
@@ -38,25 +38,25 @@ def read_members_with_scores(reply: Any) -> list[tuple[bytes, float]]:
     return [(require_bytes(member), float(score)) for member, score in zip(reply[::2], reply[1::2], strict=True)]
 
 
-@raises_reply_error
+@make_reader_raise_reply_error
 def read_score(reply: Any) -> float | None:
     return None if reply is None else float(reply)
 
 
-@raises_reply_error
+@make_reader_raise_reply_error
 def read_time_ms(reply: Any) -> int:
     seconds, micros = reply
     return int(seconds) * 1000 + int(micros) // 1000
 
 
-@raises_reply_error
+@make_reader_raise_reply_error
 def read_last_pending_id(reply: Any) -> bytes | None:
     """Returns the last entry that is pending for any consumer, from XPENDING's summary."""
     _, _, last, _ = reply
     return None if last is None else require_bytes(last)
 
 
-@raises_reply_error
+@make_reader_raise_reply_error
 def read_pending_count_by_consumer(reply: Any) -> dict[bytes, int]:
     """Returns how many entries each consumer holds, from XPENDING's summary."""
     _, _, _, holders = reply
@@ -72,7 +72,7 @@ class PendingEntry(NamedTuple):
     deliveries: int
 
 
-@raises_reply_error
+@make_reader_raise_reply_error
 def read_pending_entries(reply: Any) -> list[PendingEntry]:
     return [
         PendingEntry(
@@ -82,14 +82,14 @@ def read_pending_entries(reply: Any) -> list[PendingEntry]:
     ]
 
 
-@raises_reply_error
+@make_reader_raise_reply_error
 def read_last_delivered_id_by_group(reply: Any) -> dict[bytes, bytes]:
     """Returns the last delivered id of each group, from XINFO GROUPS."""
     groups = map(_as_field_map, require_list(reply))
     return {require_bytes(group[b"name"]): require_bytes(group[b"last-delivered-id"]) for group in groups}
 
 
-@raises_reply_error
+@make_reader_raise_reply_error
 def read_group_lag(reply: Any, group: bytes) -> int | None:
     """Returns how many entries a group has not read yet, from XINFO GROUPS; None if the server does not know."""
     for fields in map(_as_field_map, require_list(reply)):
@@ -98,19 +98,19 @@ def read_group_lag(reply: Any, group: bytes) -> int | None:
     return None
 
 
-@raises_reply_error
+@make_reader_raise_reply_error
 def read_scan_page(reply: Any) -> tuple[bytes, list[bytes]]:
     cursor, keys = reply
     return require_bytes(cursor), require_list(keys)
 
 
-@raises_reply_error
+@make_reader_raise_reply_error
 def read_newest_id(reply: Any) -> str:
     """Returns the id of the one entry of an XREVRANGE; "0-0" if there is none."""
     return require_bytes(reply[0][0]).decode() if require_list(reply) else "0-0"
 
 
-@raises_reply_error
+@make_reader_raise_reply_error
 def read_idle_ms_by_consumer(reply: Any) -> dict[bytes, int]:
     """Returns how many ms ago each consumer was last seen, from XINFO CONSUMERS."""
     return {
@@ -127,7 +127,7 @@ class ConsumerState(NamedTuple):
     idle_ms: int  # since it was last seen
 
 
-@raises_reply_error
+@make_reader_raise_reply_error
 def read_consumer_states(reply: Any) -> list[ConsumerState]:
     """Returns the consumers of an XINFO CONSUMERS."""
     return [
@@ -140,7 +140,7 @@ def read_consumer_states(reply: Any) -> list[ConsumerState]:
     ]
 
 
-@raises_reply_error
+@make_reader_raise_reply_error
 def read_pending_count(reply: Any) -> int:
     """Returns how many entries are pending, from XPENDING's summary."""
     return require_int(require_list(reply)[0])

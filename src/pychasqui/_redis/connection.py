@@ -32,7 +32,7 @@ from ..errors import (
 )
 from .credentials import Login, RefusedCredentials
 from .destination import Destination
-from .diagnosis import find_tls_mismatch
+from .diagnosis import probe_for_tls_mismatch
 from .endpoint import Endpoint, explain_failure
 from .error_actions import ErrorAction, action_for, may_send_again_after
 from .handshake import RoleCheck, perform_handshake
@@ -58,7 +58,7 @@ class Connection:
         on_down: Callable[[Exception], None] | None = None,
         on_up: Callable[[], None] | None = None,
         role_check: RoleCheck | None = None,
-        find_sockets: Callable[[asyncio.AbstractEventLoop], SharedSockets] = SharedSockets,
+        get_or_make_sockets: Callable[[asyncio.AbstractEventLoop], SharedSockets] = SharedSockets,
     ) -> None:
         self.timeout_s = timeout_s
         self.socket: Socket | None = None  # set while connected
@@ -69,7 +69,7 @@ class Connection:
         self._printable_url = printable_url  # the address for messages, without secrets
         self._on_down, self._on_up = on_down, on_up
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._find_sockets = find_sockets
+        self._get_or_make_sockets = get_or_make_sockets
         self._sockets: SharedSockets | None = None  # of the loop
         self._opening: asyncio.Task[ChasquiError | None] | None = None
         self.trouble: ChasquiError | None = None  # why the last attempt failed
@@ -91,9 +91,9 @@ class Connection:
         """
         give_up_at, pause_s = self.make_deadline(timeout_s), 0.0
         while True:
-            socket = await self.wait_for_socket(give_up_at)
+            socket = await self.get_or_open_socket(give_up_at)
             if socket.is_congested:
-                await socket.wait_until_uncongested()
+                await socket.wait_until_uncongested_or_ended()
             try:
                 return await socket.ask(pack_for(socket), self.make_deadline(timeout_s))
             except ReplyError as error:
@@ -110,10 +110,10 @@ class Connection:
     def make_deadline(self, timeout_s: float | None = None) -> float:
         return asyncio.get_running_loop().time() + (self.timeout_s if timeout_s is None else timeout_s)
 
-    async def wait_for_socket(self, deadline: float) -> Socket:
+    async def get_or_open_socket(self, deadline: float) -> Socket:
         """Returns a live socket; raises if there is none by the deadline."""
-        self._bind_to_loop()
-        while (socket := self.live_socket_or_none()) is None:
+        self._bind_to_loop_and_get_sockets()
+        while (socket := self.get_live_socket_or_none()) is None:
             if self._is_closed:
                 raise Closed("the connection is closed")
             if self._opening is None or self._opening.done():
@@ -128,18 +128,18 @@ class Connection:
                 raise type(trouble)(*trouble.args)  # a new error for each caller: a shared one would collect tracebacks
         return socket
 
-    def live_socket_or_none(self) -> Socket | None:
+    def get_live_socket_or_none(self) -> Socket | None:
         socket = self.socket
-        return socket if socket is not None and socket.lost is None else None
+        return socket if socket is not None and socket.end_reason is None else None
 
     @property
     def address(self) -> str:
         """Where the live socket leads; "" while there is none."""
-        return "" if self.live_socket_or_none() is None or self._endpoint is None else self._endpoint.address
+        return "" if self.get_live_socket_or_none() is None or self._endpoint is None else self._endpoint.address
 
-    def to_node_of_slot(self, slot: int) -> Connection:
+    def get_or_make_connection_for_slot(self, slot: int) -> Connection:
         """Returns the connection to the node that has the slot, which ends with this one; usually this one."""
-        destination = self._destination.to_node_of_slot_unless_here(slot)
+        destination = self._destination.make_destination_for_other_slot_or_none(slot)
         if destination is None:
             return self
         if slot not in self._node_connections:
@@ -150,12 +150,14 @@ class Connection:
                 on_down=self._on_down,
                 on_up=self._on_up,
                 role_check=self._role_check,
-                find_sockets=lambda _: self._bind_to_loop(),
+                get_or_make_sockets=lambda _: self._bind_to_loop_and_get_sockets(),
             )
         return self._node_connections[slot]
 
-    def to_every_master(self) -> list[Connection]:
-        return [self.to_node_of_slot(slot) for slot in self._destination.slot_of_each_master()] or [self]
+    def get_or_make_connections_to_masters(self) -> list[Connection]:
+        return [
+            self.get_or_make_connection_for_slot(slot) for slot in self._destination.list_one_slot_of_each_master()
+        ] or [self]
 
     def drop_socket(self, reason: ChasquiError) -> None:
         """Ends the current socket, for all that use it; the next call opens another."""
@@ -164,7 +166,7 @@ class Connection:
 
     async def close(self) -> None:
         self._is_closed = True
-        self._destination.stop_following()
+        self._destination.stop_listening()
         for other in self._node_connections.values():
             await other.close()
         if self._loop is not None and self._loop.is_closed():
@@ -172,27 +174,27 @@ class Connection:
         if self._opening is not None and not self._opening.done():
             self._opening.cancel()
             await asyncio.wait({self._opening})
-        self._stop_using_socket(Closed("the connection was closed"))
+        self._leave_socket_and_close_if_last(Closed("the connection was closed"))
         await asyncio.sleep(0)  # the transport closes in the next turn of the loop
 
-    def _bind_to_loop(self) -> SharedSockets:
+    def _bind_to_loop_and_get_sockets(self) -> SharedSockets:
         """Binds the connection to the running loop; raises WrongLoop if it is bound to another that still runs."""
         loop = asyncio.get_running_loop()
         if self._loop is loop and self._sockets is not None:
             return self._sockets
         if self._loop is not None and not self._loop.is_closed():
             raise WrongLoop("this connection belongs to another event loop; make one per loop, and after a fork")
-        self._loop, self.socket, self._opening, self._sockets = loop, None, None, self._find_sockets(loop)
+        self._loop, self.socket, self._opening, self._sockets = loop, None, None, self._get_or_make_sockets(loop)
         return self._sockets
 
     async def _retry_until_open_or_permanent_error(self) -> ChasquiError | None:
         """Tries until a socket is open; returns an error that another attempt would not solve."""
-        if self.socket is not None and self.socket.lost is not None:
+        if self.socket is not None and self.socket.end_reason is not None:
             self._report_lost_socket_and_adjust_pauses(self.socket)
-            self._stop_using_socket(self.socket.lost)
+            self._leave_socket_and_close_if_last(self.socket.end_reason)
         credentials_due_at = self.make_deadline(LATE_CREDENTIALS_S)
         while True:
-            await self._pause_before_retry()
+            await self._pause_and_lengthen_backoff()
             self._is_outdated = False
             try:
                 async with asyncio.timeout(CONNECT_TIMEOUT_S) as self._attempt_timeout:
@@ -203,10 +205,10 @@ class Connection:
                 if self._is_outdated:
                     continue
                 self._report_failure(ConnectionLost(explain_failure(error, self._destination.absence_remedy)))
-                if (wrong := await self._find_tls_mismatch_of_first_attempt()) is not None:
+                if (wrong := await self._probe_first_attempt_for_tls_mismatch()) is not None:
                     return wrong
             except NotRedis as error:
-                return await self._find_tls_mismatch_of_first_attempt() or error
+                return await self._probe_first_attempt_for_tls_mismatch() or error
             except RefusedCredentials as error:
                 if asyncio.get_running_loop().time() >= credentials_due_at:
                     return AuthenticationFailed(*error.args)
@@ -219,10 +221,10 @@ class Connection:
             except Exception as error:  # noqa: BLE001  a resolver or a TLS library may raise anything
                 return RedisTrouble(f"cannot connect to {self._printable_url}: {type(error).__name__}: {error}")
             else:
-                self._use_opened_socket(socket)
+                self._use_socket_and_report_up(socket)
                 return None
 
-    async def _pause_before_retry(self) -> None:
+    async def _pause_and_lengthen_backoff(self) -> None:
         with suppress(TimeoutError):
             async with asyncio.timeout(None) as self._attempt_timeout:
                 await asyncio.sleep(self._backoff.pause_s * random.uniform(*JITTER))
@@ -233,14 +235,14 @@ class Connection:
 
         What is in flight at a former master may be executed there later, and lost with it: so it is not waited for.
         """
-        endpoint, socket = self._endpoint, self.live_socket_or_none()
+        endpoint, socket = self._endpoint, self.get_live_socket_or_none()
         if self._is_closed or endpoint is None or self._destination.may_be_right_server(endpoint):
             return
         reason = Redirected(f"{endpoint.address} is no longer the right server")
-        if socket is not None and self._destination.is_master(endpoint):
+        if socket is not None and self._destination.is_still_well(endpoint):
             if self._has_been_open_for_long():
                 self._backoff.reset()
-            self._stop_using_socket(reason, waits_for_replies=True)
+            self._leave_socket_and_close_if_last(reason, waits_for_replies=True)
         elif socket is not None:
             socket.drop(reason)
         elif self._attempt_timeout is not None and self._opening is not None and not self._opening.done():
@@ -249,7 +251,7 @@ class Connection:
             with suppress(RuntimeError):  # it has ended in this turn
                 self._attempt_timeout.reschedule(asyncio.get_running_loop().time())
 
-    def _stop_using_socket(self, reason: ChasquiError, *, waits_for_replies: bool = False) -> None:
+    def _leave_socket_and_close_if_last(self, reason: ChasquiError, *, waits_for_replies: bool = False) -> None:
         """Leaves the socket to the other connections that use it; without any it ends."""
         socket, self.socket = self.socket, None
         if socket is not None and self._sockets is not None:
@@ -259,25 +261,27 @@ class Connection:
     def _has_been_open_for_long(self) -> bool:
         return asyncio.get_running_loop().time() - self._opened_at >= STEADY_S
 
-    async def _find_tls_mismatch_of_first_attempt(self) -> NotRedis | None:
+    async def _probe_first_attempt_for_tls_mismatch(self) -> NotRedis | None:
         """Finds out whether only one of URL and server uses TLS: after the very first attempt, and again if so."""
-        wrong = None if self._first_endpoint is None else await find_tls_mismatch(self._first_endpoint)
+        wrong = None if self._first_endpoint is None else await probe_for_tls_mismatch(self._first_endpoint)
         self._first_endpoint = None if wrong is None else self._first_endpoint
         return wrong
 
     def _report_lost_socket_and_adjust_pauses(self, socket: Socket) -> None:
         """Reports the loss; resets the pauses, unless the server refused this socket as soon as it was opened."""
-        assert socket.lost is not None
-        if not isinstance(socket.lost, (ReplyTooLarge, Redirected)):  # the caller logs the one, the route the other
-            self._report_failure(socket.lost)
-        if socket.refused_by is None or self._has_been_open_for_long():
+        assert socket.end_reason is not None
+        if not isinstance(
+            socket.end_reason, (ReplyTooLarge, Redirected)
+        ):  # the caller logs the one, the route the other
+            self._report_failure(socket.end_reason)
+        if socket.wrong_server_reply is None or self._has_been_open_for_long():
             self._backoff.reset()
-        if socket.refused_by is not None:
-            self._role_check.require_check_if_server_was_wrong(socket.refused_by)
+        if socket.wrong_server_reply is not None:
+            self._role_check.require_check_if_server_was_wrong(socket.wrong_server_reply)
             if self._endpoint is not None:
-                self._destination.report_trouble(self._endpoint, socket.refused_by)
+                self._destination.report_trouble(self._endpoint, socket.wrong_server_reply)
 
-    def _use_opened_socket(self, socket: Socket) -> None:
+    def _use_socket_and_report_up(self, socket: Socket) -> None:
         self.socket, self.trouble, self._opened_at = socket, None, asyncio.get_running_loop().time()
         self.sockets_opened += 1
         if self._on_up is not None:
@@ -293,12 +297,12 @@ class Connection:
     async def _find_or_open_socket(self) -> Socket:
         """Returns a socket to the server that is the right one now: another connection's, or one that it opens."""
         assert self._attempt_timeout is not None
-        sockets, self._endpoint = self._bind_to_loop(), None
-        endpoint = self._endpoint = await self._destination.find_and_follow_endpoint(self._leave_server_if_wrong)
+        sockets, self._endpoint = self._bind_to_loop_and_get_sockets(), None
+        endpoint = self._endpoint = await self._destination.find_endpoint_and_listen(self._leave_server_if_wrong)
         if not self.sockets_opened and self.trouble is None:
             self._first_endpoint = endpoint
         self._attempt_timeout.reschedule(None)  # while another connection opens it, within its own time
-        async with sockets.opening_lock(endpoint):
+        async with sockets.get_opening_lock(endpoint):
             if self._is_outdated:
                 raise Redirected(f"{endpoint.address} is no longer the right server")
             self._attempt_timeout.reschedule(self.make_deadline(CONNECT_TIMEOUT_S))
@@ -307,14 +311,14 @@ class Connection:
                     await self._check_server(socket, endpoint)
             else:
                 socket = await self._open_socket(endpoint, sockets)
-            sockets.add_user(endpoint, socket, self)
+            sockets.store_socket_and_add_user(endpoint, socket, self)
         return socket
 
     async def _open_socket(self, endpoint: Endpoint, sockets: SharedSockets) -> Socket:
-        on_moved = partial(self._destination.record_moved_slot_and_check_may_stay, endpoint)
-        _, socket = await endpoint.open(partial(Socket, asyncio.get_running_loop(), on_moved))
+        on_moved = partial(self._destination.note_moved_slot_and_tell_if_may_stay, endpoint)
+        _, socket = await endpoint.open_connection(partial(Socket, asyncio.get_running_loop(), on_moved))
         try:
-            login = await self._wait_for_credentials(endpoint)
+            login = await self._ask_for_credentials_outside_timeout(endpoint)
             socket.set_dialect(await perform_handshake(socket, endpoint, login, self._printable_url))
             await self._check_server(socket, endpoint)
         except BaseException:
@@ -326,10 +330,10 @@ class Connection:
     async def _check_server(self, socket: Socket, endpoint: Endpoint) -> None:
         """Raises if the server is not the right one, or if it must accept writes and does not."""
         assert socket.dialect is not None
-        self._destination.check_server_role(endpoint, socket.dialect)
+        self._destination.check_server_and_switch_if_cluster(endpoint, socket.dialect)
         await self._role_check.check_if_required(socket)
 
-    async def _wait_for_credentials(self, endpoint: Endpoint) -> Login:
+    async def _ask_for_credentials_outside_timeout(self, endpoint: Endpoint) -> Login:
         """Waits for the provider for as long as the callers wait: its time is not that of the server."""
         if endpoint.credential_provider is None:
             return await endpoint.ask_for_credentials()

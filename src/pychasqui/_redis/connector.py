@@ -21,12 +21,12 @@ from .credentials import CredentialProvider
 from .endpoint import Location, parse_location
 from .handshake import RoleCheck
 from .keys import Keys
-from .measured_broker import make_broker
-from .shared_sockets import SharedSockets, find_shared_sockets
+from .measured_broker import make_plain_or_measured_broker
+from .shared_sockets import SharedSockets, get_or_make_shared_sockets
 from .tls import describe_disabled_checks
 from .topology.destination import RoutedDestination
 from .topology.locator import Locator
-from .topology.node_map import slot_of
+from .topology.node_map import compute_slot_of_key
 
 PRINTABLE = string.punctuation  # CLIENT SETNAME takes these, letters and digits: no space, only ASCII
 EMBEDDED = "embedded:"
@@ -83,8 +83,8 @@ class Connector:
         self, keys: Keys, *, timeout_s: float, gets_messages: bool = True, sinks: GuardedSinks | None = None
     ) -> Broker:
         """Returns a broker with its own connection. Its calls are timed if one of `sinks` has `redis_answered`."""
-        slot = slot_of(keys.prefix)
-        return make_broker(
+        slot = compute_slot_of_key(keys.prefix)
+        return make_plain_or_measured_broker(
             self.make_connection(timeout_s=timeout_s, gets_messages=gets_messages, slot=slot), keys, sinks
         )
 
@@ -93,9 +93,12 @@ class Connector:
 
         None of its calls may block the server's side of it, or change its state.
         """
-        find_sockets = partial(find_shared_sockets, (*self._key, timeout_s))
+        get_or_make_sockets = partial(get_or_make_shared_sockets, (*self._key, timeout_s))
         return Broker(
-            self.make_connection(timeout_s=timeout_s, slot=slot_of(keys.prefix), find_sockets=find_sockets), keys
+            self.make_connection(
+                timeout_s=timeout_s, slot=compute_slot_of_key(keys.prefix), get_or_make_sockets=get_or_make_sockets
+            ),
+            keys,
         )
 
     def make_connection(
@@ -104,7 +107,7 @@ class Connector:
         timeout_s: float,
         gets_messages: bool = True,
         slot: int = 0,
-        find_sockets: Callable[[asyncio.AbstractEventLoop], SharedSockets] = SharedSockets,
+        get_or_make_sockets: Callable[[asyncio.AbstractEventLoop], SharedSockets] = SharedSockets,
     ) -> Connection:
         """Makes a connection to the server, or to the node of a cluster that has the slot.
 
@@ -115,9 +118,9 @@ class Connector:
             printable_url=str(self),
             timeout_s=timeout_s,
             on_down=self._log_unreachable_once,
-            on_up=self._log_reachable_again,
+            on_up=self._log_reachable_again_if_down,
             role_check=self._role_check,
-            find_sockets=find_sockets,
+            get_or_make_sockets=get_or_make_sockets,
         )
 
     def _log_unreachable_once(self, error: Exception) -> None:
@@ -126,7 +129,7 @@ class Connector:
             self._is_down = True
             log.warning("%s cannot reach %s and keeps trying: %s", self._client_name, self, error)
 
-    def _log_reachable_again(self) -> None:
+    def _log_reachable_again_if_down(self) -> None:
         if self._is_down:
             self._is_down = False
             log.info("%s has reached %s again", self._client_name, self)

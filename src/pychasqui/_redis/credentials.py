@@ -45,7 +45,7 @@ class RefusedCredentials(AuthenticationFailed):
     """The provider failed, or the server refused what it returned: it may know the new credentials a moment later."""
 
 
-class _ThreadEnded(Exception):
+class _ProviderExited(Exception):
     """A provider has raised what ends its thread or task, as SystemExit does; it must not end the connection too."""
 
 
@@ -56,7 +56,7 @@ class Login(NamedTuple):
     password: str | None
     lasts_s: float | None = None
 
-    def auth_words(self) -> list[str] | None:
+    def make_auth_words_or_none(self) -> list[str] | None:
         """Returns the words of AUTH; None without a name and a password.
 
         A name alone is that of a user who needs no password, who is sent an empty one.
@@ -83,7 +83,7 @@ async def ask_provider(provider: CredentialProvider, address: str | None, printa
             answer = await _call_provider(provider, address)
     except Exception as error:
         is_late = isinstance(error, TimeoutError) and bound.expired()
-        raised = error.__cause__ if isinstance(error, _ThreadEnded) else error
+        raised = error.__cause__ if isinstance(error, _ProviderExited) else error
         why = f"has not answered within {PROVIDER_TIMEOUT_S:g} s" if is_late else f"failed: {type(raised).__name__}"
         raise RefusedCredentials(f"the credential provider for {printable_address} {why}") from error
     return _read_login(answer, printable_address)
@@ -102,7 +102,7 @@ async def keep_reauthenticating_before_expiry(
         ends_at = loop.time() + lasts_s
         await asyncio.sleep(max(RENEW_AT_SHARE * lasts_s, EARLIEST_RENEWAL_S))
         login = None
-        while login is None and socket.lost is None:
+        while login is None and socket.end_reason is None:
             try:
                 login = await ask_provider()
             except AuthenticationFailed as error:
@@ -110,7 +110,7 @@ async def keep_reauthenticating_before_expiry(
                 if loop.time() >= ends_at:
                     return
                 await asyncio.sleep(max((ends_at - loop.time()) / 4, EARLIEST_RENEWAL_S))
-        if login is None or (words := login.auth_words()) is None:
+        if login is None or (words := login.make_auth_words_or_none()) is None:
             return
         await _authenticate_again_or_drop_socket(socket, words)
         lasts_s = login.lasts_s
@@ -124,7 +124,7 @@ async def _authenticate_again_or_drop_socket(socket: Socket, words: list[str]) -
     """
     answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    def check_reply(reply: Any) -> None:
+    def drop_socket_unless_ok(reply: Any) -> None:
         if reply != b"OK":
             why = reply if isinstance(reply, ChasquiError) else "AUTH was refused without a reply"
             socket.drop(ConnectionLost(f"connecting to the server again: {why}"))
@@ -132,7 +132,7 @@ async def _authenticate_again_or_drop_socket(socket: Socket, words: list[str]) -
             answered.set_result(None)
 
     # No deadlines: they wait behind a read that blocks, and have no caller.
-    socket.send(pack(*words), float("inf"), check_reply)
+    socket.send(pack(*words), float("inf"), drop_socket_unless_ok)
     socket.send(pack("HELLO"), float("inf"), lambda _: None)
     await answered
 
@@ -158,7 +158,7 @@ async def _await_answer(answer: Awaitable[Any]) -> Any:
     except (asyncio.CancelledError, SystemExit) as error:
         if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
             raise
-        raise _ThreadEnded from error
+        raise _ProviderExited from error
 
 
 def _takes_address(call: Callable[..., Any]) -> bool:
@@ -174,26 +174,26 @@ async def _call_in_daemon_thread(call: Callable[[], Any]) -> Any:
     loop = asyncio.get_running_loop()
     answered: asyncio.Future[tuple[Any, BaseException | None]] = loop.create_future()
 
-    def resolve(answer: Any, error: BaseException | None) -> None:
+    def resolve_unless_done(answer: Any, error: BaseException | None) -> None:
         if not answered.done():
             answered.set_result((answer, error))
 
-    def run() -> None:
+    def call_and_resolve() -> None:
         answer, error = None, None
         try:
             answer = call()
         except BaseException as raised:  # noqa: BLE001  the caller gets it
             error = raised
         with suppress(RuntimeError):  # the loop has ended
-            loop.call_soon_threadsafe(resolve, answer, error)
+            loop.call_soon_threadsafe(resolve_unless_done, answer, error)
 
-    threading.Thread(target=run, name="chasqui credentials", daemon=True).start()
+    threading.Thread(target=call_and_resolve, name="chasqui credentials", daemon=True).start()
     answer, error = await answered
     if error is None:
         return answer
     if isinstance(error, Exception):
         raise error
-    raise _ThreadEnded from error
+    raise _ProviderExited from error
 
 
 def _read_login(answer: Any, printable_address: object) -> Login:

@@ -17,7 +17,7 @@ INDEX_KEPT_MS = 7 * 24 * 3600 * 1000  # a job can be found by its id for this lo
 
 
 class DelayedCalls(LeaseCalls):
-    async def promote_batch_if_leader(
+    async def try_to_lead_and_promote_batch(
         self, holder: str, lease_ms: int, max_jobs: int, *, events_max_len: int
     ) -> Promotion:
         """Moves due jobs to the stream: up to `batch` of them, fewer with events, and up to PROMOTE_BYTES.
@@ -29,11 +29,11 @@ class DelayedCalls(LeaseCalls):
         arguments = (holder, lease_ms, max_jobs, MAX_LEADER_LEASE_MS, events_max_len, self._keys.prefix, PROMOTE_BYTES)
         return read_promotion(await self.run_script(scripts.PROMOTE, keys, arguments))
 
-    async def release_promoter_lease(self, holder: str) -> None:
+    async def release_promoter_lease_if_held(self, holder: str) -> None:
         """Ends the promoter's lease, if this holder has it."""
         await self.run_script(scripts.RELEASE_LEADER_LEASE, (self._keys.promoter_lease,), (holder,))
 
-    async def count_delayed_and_overdue_ms(self) -> tuple[int, int]:
+    async def count_delayed_and_read_overdue_ms(self) -> tuple[int, int]:
         """Returns how many jobs are delayed, and for how many ms the first of them has been due; 0 if it is not."""
         depth, first, now_ms = await asyncio.gather(
             self.call("ZCARD", self._keys.delayed),
@@ -44,11 +44,11 @@ class DelayedCalls(LeaseCalls):
             return read_count(depth), int(min(max(0, now_ms - due_ms), now_ms))  # a score may be infinite
         return read_count(depth), 0
 
-    async def subscribe_to_due_hints_while_connected(self, on_due_in_s: Callable[[float], None]) -> bool:
-        """Has `on_due_in_s` called with the seconds until the next job is due. False if it cannot subscribe."""
-        return await self.subscribe_to_due_channel_while_connected(self._keys.due_channel, on_due_in_s)
+    async def try_to_subscribe_to_due_hints(self, on_due_in_s: Callable[[float], None]) -> bool:
+        """Has `on_due_in_s` called with the seconds until the next job is due: see try_to_subscribe()."""
+        return await self.try_to_subscribe_to_due_channel(self._keys.due_channel, on_due_in_s)
 
-    def publish_due(self, delay_ms: int) -> None:
+    def publish_due_hint(self, delay_ms: int) -> None:
         """Publishes to the leader that a job is due in `delay_ms`. The message may be lost: the leader also polls."""
         self.publish(self._keys.due_channel, delay_ms)
 

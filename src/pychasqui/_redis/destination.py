@@ -17,16 +17,16 @@ class Destination(Protocol):
     def absence_remedy(self) -> str:
         """What to do if no server listens there."""
 
-    async def find_and_follow_endpoint(self, on_change: Callable[[], None]) -> Endpoint:
+    async def find_endpoint_and_listen(self, on_change: Callable[[], None]) -> Endpoint:
         """Returns the endpoint to open. `on_change` is called in this loop when it may be another by then."""
 
-    def check_server_role(self, endpoint: Endpoint, dialect: Dialect) -> None:
-        """Raises if the server that answers there is not the right one."""
+    def check_server_and_switch_if_cluster(self, endpoint: Endpoint, dialect: Dialect) -> None:
+        """Raises if the server that answers there is not the right one; a cluster has a route from then on."""
 
     def report_trouble(self, endpoint: Endpoint, error: Exception) -> None:
         """Notes that the server there cannot be reached or refuses calls."""
 
-    def record_moved_slot_and_check_may_stay(self, endpoint: Endpoint, error: ReplyError) -> bool:
+    def note_moved_slot_and_tell_if_may_stay(self, endpoint: Endpoint, error: ReplyError) -> bool:
         """Notes where the slot is of which the node there has answered MOVED: who needs it connects there.
 
         Returns whether that node may keep its connection. False: nobody leaves by that, so it must be closed.
@@ -34,14 +34,14 @@ class Destination(Protocol):
 
     def may_be_right_server(self, endpoint: Endpoint) -> bool: ...
 
-    def is_master(self, endpoint: Endpoint) -> bool:
+    def is_still_well(self, endpoint: Endpoint) -> bool:
         """Returns whether the server there is well, as far as is known, although it may not be the right one."""
 
-    def stop_following(self) -> None:
+    def stop_listening(self) -> None:
         """The connection is closed."""
 
-    def to_node_of_slot_unless_here(self, slot: int) -> Destination | None:
+    def make_destination_for_other_slot_or_none(self, slot: int) -> Destination | None:
         """Returns where the node of another slot is; None if that is here."""
 
-    def slot_of_each_master(self) -> list[int]:
+    def list_one_slot_of_each_master(self) -> list[int]:
         """Returns a slot of each master of a cluster; none where there is one server."""

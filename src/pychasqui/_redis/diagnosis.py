@@ -11,20 +11,20 @@ from .endpoint import Endpoint
 TIMEOUT_S = 2.0
 
 
-async def find_tls_mismatch(endpoint: Endpoint) -> NotRedis | None:
+async def probe_for_tls_mismatch(endpoint: Endpoint) -> NotRedis | None:
     """Returns an error that says what to change about the URL, if only one of URL and server uses TLS."""
     if endpoint.path:
         return None
     try:
         async with asyncio.timeout(TIMEOUT_S):
             if endpoint.tls is not None:
-                return await _find_plain_port_error(endpoint)
-            return await _find_tls_port_error(endpoint)
+                return await _probe_for_plain_port_error(endpoint)
+            return await _probe_for_tls_port_error(endpoint)
     except (OSError, EOFError):  # TimeoutError is an OSError: it speaks neither, or is not there
         return None
 
 
-async def _find_plain_port_error(endpoint: Endpoint) -> NotRedis | None:
+async def _probe_for_plain_port_error(endpoint: Endpoint) -> NotRedis | None:
     reader, writer = await asyncio.open_connection(endpoint.host, endpoint.port)
     try:
         writer.write(b"PING\r\n")
@@ -38,7 +38,7 @@ async def _find_plain_port_error(endpoint: Endpoint) -> NotRedis | None:
     )
 
 
-async def _find_tls_port_error(endpoint: Endpoint) -> NotRedis:
+async def _probe_for_tls_port_error(endpoint: Endpoint) -> NotRedis:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # nothing is said over it but the greeting
     _, writer = await asyncio.open_connection(endpoint.host, endpoint.port, ssl=context)

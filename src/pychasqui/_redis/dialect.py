@@ -38,7 +38,7 @@ def read_dialect(reply: Any) -> Dialect:
         raise NotRedis("the server's reply to HELLO is not that of Redis")
     server = printable(read_cut_text(reply[b"server"]) or "", 40)
     version = parse_version(read_cut_text(reply[b"version"]) or "")
-    refuse_too_old_server(server, version)
+    raise_if_server_too_old(server, version)
     mode = printable(read_cut_text(reply.get(b"mode")) or "standalone", 40)
     redis = version if server == "redis" else (0,)
     valkey = version if server == "valkey" else (0,)
@@ -60,7 +60,7 @@ def parse_version(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in re.findall(r"[0-9]{1,9}", text)[:3])
 
 
-def refuse_too_old_server(server: str, version: tuple[int, ...]) -> None:
+def raise_if_server_too_old(server: str, version: tuple[int, ...]) -> None:
     if version < OLDEST:
         found, needed = ".".join(map(str, version)), ".".join(map(str, OLDEST))
         raise ServerTooOld(f"{server} {found} is too old: pychasqui needs Redis {needed} or newer, or any Valkey")

@@ -1,4 +1,4 @@
-"""The conversation with Redis about dead letters once they are buried. Every call but add() can be sent again."""
+"""The conversation with Redis about dead letters that are buried. Every call but add_letters() can be sent again."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from . import scripts
 from .calls import RedisCalls
 from .command_replies import read_newest_id
 from .keys import Keys
-from .replies import Entry, coroutine_methods_raise_reply_error, read_count, read_moved_count, read_range
+from .replies import Entry, make_methods_raise_reply_error, read_count, read_moved_count, read_range
 
 
-@coroutine_methods_raise_reply_error
+@make_methods_raise_reply_error
 class DlqBroker:
     """The conversation about one queue's dead letters, over a broker's connection."""
 
@@ -47,7 +47,7 @@ class DlqBroker:
             raise ReplyError(moved.refusal)
         return moved.number
 
-    async def add(self, letters: list[list[bytes]]) -> None:
+    async def add_letters(self, letters: list[list[bytes]]) -> None:
         """Adds letters, each as its fields. They travel in one write. After an error some may have been added."""
         await asyncio.gather(*(self._call("XADD", self._keys.dead, "*", *fields) for fields in letters))
 

@@ -20,7 +20,7 @@ from .command_replies import (
 )
 from .error_actions import ErrorAction, action_for
 from .keys import Keys
-from .replies import coroutine_methods_raise_reply_error, read_count
+from .replies import make_methods_raise_reply_error, read_count
 
 INFO_SECTIONS = ("server", "memory", "persistence", "stats", "replication", "clients")
 KEY_TYPES = {
@@ -53,20 +53,20 @@ class QueueHealth:
     dead_dropped: int
     is_paused: bool
     consumers: list[ConsumerState]  # of the usual group
-    leased: set[str]  # names of workers with a lease that is not over
-    left: set[str]  # names of workers whose lease is over
+    with_living_lease: set[str]  # names of workers with a lease that is not over
+    with_ended_lease: set[str]  # names of workers whose lease is over
     delayed_late_ms: int = 0  # for how long the first delayed job has been due
     repeatable_late_ms: int = 0  # for how long the first repeatable has been due
 
 
-@coroutine_methods_raise_reply_error
+@make_methods_raise_reply_error
 class DoctorBroker:
     """The questions that `chasqui doctor` asks."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
 
-    async def read_info(self) -> dict[str, str] | None:
+    async def read_info_or_none(self) -> dict[str, str] | None:
         """Returns the fields of INFO; None if this user may not ask."""
         try:
             replies = [await self._broker.call("INFO", section) for section in INFO_SECTIONS]
@@ -74,7 +74,7 @@ class DoctorBroker:
             return None
         return {name: value for reply in replies for name, value in parse_info_fields(reply).items()}
 
-    def server_name_and_version(self) -> str:
+    def get_server_name_and_version(self) -> str:
         return self._broker.server_name_and_version
 
     def describe_known_vulnerability(self) -> str:
@@ -90,8 +90,8 @@ class DoctorBroker:
         """Whether messages go by shard channels there."""
         return self._broker.has_shard_channels
 
-    def capabilities(self) -> dict[str, bool]:
-        return self._broker.capabilities()
+    def list_capabilities(self) -> dict[str, bool]:
+        return self._broker.list_capabilities()
 
     @property
     def server_address(self) -> str:
@@ -120,18 +120,18 @@ class DoctorBroker:
 
     async def read_queue_health(self, queue: str) -> QueueHealth:
         keys = Keys(queue)
-        broker = self._broker.for_queue(keys)
+        broker = self._broker.make_broker_for_queue(keys)
         wanted = {getattr(keys, attribute): kind for attribute, kind in KEY_TYPES.items()}
         found = await asyncio.gather(*(broker.call("TYPE", key) for key in wanted))
         types = {key: read_cut_text(kind) or "" for key, kind in zip(wanted, found, strict=True)}
         wrong = {key: (kind, wanted[key]) for key, kind in types.items() if kind not in ("none", wanted[key])}
         has_stream, has_leases = types[keys.stream] == "stream", types[keys.workers] == "zset"
-        leases = await broker.read_leases(GROUP) if has_leases else {}
+        leases = await broker.read_lease_ends(GROUP) if has_leases else {}
         now_ms = await broker.read_server_time_ms()
         groups = (
             read_last_delivered_id_by_group(await broker.call("XINFO", "GROUPS", keys.stream)) if has_stream else {}
         )
-        consumers = await self._read_consumers(broker, keys) if GROUP.encode() in groups else []
+        consumers = await self._read_consumers_if_group_exists(broker, keys) if GROUP.encode() in groups else []
         has_dead, has_dropped = types[keys.dead] == "stream", types[keys.dead_dropped] == "string"
         dropped = await broker.call("GET", keys.dead_dropped) if has_dropped else None
         return QueueHealth(
@@ -142,13 +142,13 @@ class DoctorBroker:
             dead_dropped=read_int(dropped) or 0,
             is_paused=await broker.is_paused(),
             consumers=consumers,
-            leased={read_cut_text(name) or "" for name, end in leases.items() if end >= now_ms},
-            left={read_cut_text(name) or "" for name, end in leases.items() if end < now_ms},
+            with_living_lease={read_cut_text(name) or "" for name, end in leases.items() if end >= now_ms},
+            with_ended_lease={read_cut_text(name) or "" for name, end in leases.items() if end < now_ms},
             delayed_late_ms=await _read_lateness_ms(broker, keys.delayed, now_ms) if keys.delayed not in wrong else 0,
             repeatable_late_ms=await _read_lateness_ms(broker, keys.repeat, now_ms) if keys.repeat not in wrong else 0,
         )
 
-    async def _read_consumers(self, broker: Broker, keys: Keys) -> list[ConsumerState]:
+    async def _read_consumers_if_group_exists(self, broker: Broker, keys: Keys) -> list[ConsumerState]:
         try:
             return read_consumer_states(await broker.call("XINFO", "CONSUMERS", keys.stream, GROUP))
         except ReplyError as error:

@@ -16,7 +16,7 @@ from functools import partial
 from typing import TypeVar
 
 from ..errors import InvalidArgument, InvalidType
-from .address_race import find_addresses, open_first_that_answers
+from .address_race import look_up_addresses, open_first_that_answers
 from .credentials import CredentialProvider, Login, ask_provider, check_provider
 from .tls import find_tls_remedy, make_tls_context, read_server_hostname
 from .url import DEFAULT_HOST, DEFAULT_PORT, SENTINEL, SERVER, RedisUrl, read_url
@@ -61,11 +61,11 @@ class Endpoint:
             return Login(self.username, self.password)
         return await ask_provider(self.credential_provider, None if self.path else self.address, self)
 
-    async def open(self, make_protocol: Callable[[], P]) -> tuple[asyncio.Transport, P]:
+    async def open_connection(self, make_protocol: Callable[[], P]) -> tuple[asyncio.Transport, P]:
         loop = asyncio.get_running_loop()
         if self.path:
             return await loop.create_unix_connection(make_protocol, self.path)
-        addresses = await find_addresses(self.host, self.port)
+        addresses = await look_up_addresses(self.host, self.port)
         return await open_first_that_answers(addresses, partial(self._open_address, make_protocol))
 
     async def _open_address(self, make_protocol: Callable[[], P], address: str) -> tuple[asyncio.Transport, P]:

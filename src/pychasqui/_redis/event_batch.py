@@ -39,18 +39,18 @@ def send_or_drop_events(socket: Socket, keys: Keys, batch: EventBatch, deadline:
     stream = keys.events
     if batch.others:
         words = (batch.max_len, *encode_events_for_scripts(*batch.others))
-        _send_event_script(
+        _send_or_drop_event_script(
             socket, scripts.WRITE_EVENTS, stream, words, deadline, partial(batch.on_written, len(batch.others))
         )
     if batch.completed:
         result_prefix = keys.result("") if batch.has_results else ""
         words = (batch.max_len, *make_write_completed_arguments(batch.completed, result_prefix=result_prefix))
-        _send_event_script(
+        _send_or_drop_event_script(
             socket, scripts.WRITE_COMPLETED, stream, words, deadline, partial(batch.on_written, len(batch.completed))
         )
 
 
-def _send_event_script(
+def _send_or_drop_event_script(
     socket: Socket,
     script: scripts.Script,
     stream: str,
@@ -62,9 +62,9 @@ def _send_event_script(
         on_written(ConnectionLost("the server is slow to take what is written"))
         return
 
-    def handle_reply(reply: Any) -> None:
+    def report_written_or_lost(reply: Any) -> None:
         if isinstance(reply, ReplyError) and action_for(reply) is ErrorAction.NO_SCRIPT:
             script.mark_unloaded(socket)  # these events are lost, the next ones are not
         on_written(reply if isinstance(reply, RedisTrouble) else None)
 
-    socket.send(script.pack_and_mark_loaded(socket, (stream,), words), deadline, handle_reply)
+    socket.send(script.pack_and_mark_loaded(socket, (stream,), words), deadline, report_written_or_lost)

@@ -7,10 +7,10 @@ from ..errors import ReplyError
 from .calls import RedisCalls
 from .command_replies import read_newest_id
 from .keys import Keys
-from .replies import Entry, coroutine_methods_raise_reply_error, read_entries_of_one_stream, read_range
+from .replies import Entry, make_methods_raise_reply_error, read_entries_of_one_stream, read_range
 
 
-@coroutine_methods_raise_reply_error
+@make_methods_raise_reply_error
 class EventsBroker:
     """The conversation about one queue's events, over a connection that a blocked read may hold up."""
 
@@ -37,7 +37,7 @@ class EventsBroker:
         newest = read_range(await self._calls.call("XREVRANGE", self._keys.events, "+", "-", "COUNT", count))
         return newest[::-1]
 
-    async def read_events(self, after: str, count: int, block_ms: int) -> list[Entry]:
+    async def read_or_wait_for_events(self, after: str, count: int, block_ms: int) -> list[Entry]:
         """Returns the events after that one; waits up to `block_ms` for the first."""
         words = ("XREAD", "COUNT", count, "BLOCK", block_ms, "STREAMS", self._keys.events, after)
         return read_range(read_entries_of_one_stream(await self._calls.call(*words)))  # which checks the ids as well

@@ -25,7 +25,7 @@ async def perform_handshake(socket: Socket, endpoint: Endpoint, login: Login, pr
     hello = ["HELLO", endpoint.protocol]
     if endpoint.client_name:
         hello += ["SETNAME", endpoint.client_name]
-    auth = login.auth_words()
+    auth = login.make_auth_words_or_none()
     commands: list[list[Any]] = [auth, hello] if auth else [hello]
     if endpoint.db:
         commands.append(["SELECT", endpoint.db])
@@ -61,10 +61,10 @@ class RoleCheck:
 
     async def check_if_required(self, socket: Socket) -> None:
         if self._is_required:
-            await _check_is_ready_master(socket)
+            await _raise_unless_ready_master(socket)
 
 
-async def _check_is_ready_master(socket: Socket) -> None:
+async def _raise_unless_ready_master(socket: Socket) -> None:
     """Raises if the server refuses writes because it is the wrong one, as a replica does."""
     assert socket.dialect is not None
     if not socket.dialect.is_master:
@@ -94,7 +94,7 @@ def _raise_handshake_error(words: list[Any], reply: ReplyError, endpoint: Endpoi
         ) from None
     if words[0] == "AUTH" or reply.code in ("NOAUTH", "WRONGPASS", "NOPERM"):
         refused = AuthenticationFailed if endpoint.credential_provider is None else RefusedCredentials
-        raise refused(f"{printable_url} refused the credentials: {_hide_quoted_password(reply)}") from None
+        raise refused(f"{printable_url} refused the credentials: {_format_refusal_without_password(reply)}") from None
     if words[0] == "SELECT" and "cluster mode" in str(reply):
         raise RedisTrouble(
             f"{printable_url} is a node of a cluster, and a cluster has no databases but 0: remove the number from "
@@ -110,7 +110,7 @@ def _raise_handshake_error(words: list[Any], reply: ReplyError, endpoint: Endpoi
     raise reply
 
 
-def _hide_quoted_password(reply: ReplyError) -> str:
+def _format_refusal_without_password(reply: ReplyError) -> str:
     """Returns the text of a refusal, unless it may quote the password: some servers quote the arguments of AUTH."""
     is_known = reply.code in ("NOAUTH", "WRONGPASS", "NOPERM") or "without any password" in str(reply)
     return str(reply) if is_known else f"{reply.code} (its text may hold the password and is not shown)"

@@ -25,13 +25,13 @@ async def ask_info_for_hello_or_none(socket: Socket, deadline: float) -> dict[by
         b"server": server.encode(),
         b"version": version.encode("ascii", "replace"),
         b"proto": 2,
-        b"id": await _find_client_id(socket, deadline),
+        b"id": await _ask_client_id_or_zero(socket, deadline),
         b"mode": (fields.get("server_mode") or fields.get("redis_mode", "standalone")).encode("ascii", "replace"),
         b"role": b"master" if fields.get("role", "master") == "master" else b"replica",
     }
 
 
-async def _find_client_id(socket: Socket, deadline: float) -> int:
+async def _ask_client_id_or_zero(socket: Socket, deadline: float) -> int:
     """Returns the server's number for the connection; 0 if this user may not ask."""
     try:
         reply = await socket.ask(pack("CLIENT", "ID"), deadline)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from .._core.defaults import EVENTS_MAX_LEN
 from .._core.limits import MOVED_BYTES
-from .._wire.entry import read_entry_id_in_uniqueness_key
+from .._wire.entry import find_entry_id_in_uniqueness_key
 from .._wire.lenient import read_cut_text, read_entry_id, read_time_ms_or_zero
 from ..errors import ReplyError
 from . import scripts
@@ -31,7 +31,7 @@ from .command_replies import (
 from .entry_pages import FIRST_PAGE, LAST_ID, choose_length_of_next_page, read_range_in_pages
 from .error_actions import ErrorAction, action_for
 from .keys import Keys
-from .replies import Entry, coroutine_methods_raise_reply_error, read_count, read_range
+from .replies import Entry, make_methods_raise_reply_error, read_count, read_range
 
 PURGED_A_CALL = 500
 KEYS_A_CALL = 500
@@ -50,7 +50,7 @@ class Counts(NamedTuple):
     repeatables: int
 
 
-class Pending(NamedTuple):
+class HeldEntry(NamedTuple):
     """An entry that a worker holds."""
 
     entry: Entry | None
@@ -59,7 +59,7 @@ class Pending(NamedTuple):
     deliveries: int
 
 
-@coroutine_methods_raise_reply_error
+@make_methods_raise_reply_error
 class InspectorBroker:
     """The conversation about one queue and one group of its consumers, over a broker's connection."""
 
@@ -97,7 +97,7 @@ class InspectorBroker:
             return []
         return read_range(await self._call("XRANGE", self._keys.stream, f"({start}", "+", "COUNT", count))
 
-    async def read_active_page(self, after: str, count: int) -> list[tuple[str, Pending]]:
+    async def read_active_page(self, after: str, count: int) -> list[tuple[str, HeldEntry]]:
         """Returns entries that workers hold, behind the entry `after`."""
         if read_entry_id(after) == LAST_ID:
             return []
@@ -106,7 +106,7 @@ class InspectorBroker:
             await self._call_or_none_without_group("XPENDING", self._keys.stream, self._group, start, "+", count) or []
         )
         entries = await self._read_entries_of([pending.entry_id for pending in held])
-        return [(pending.entry_id.decode(), _to_pending(pending, entries.get(pending.entry_id))) for pending in held]
+        return [(pending.entry_id.decode(), _to_held_entry(pending, entries.get(pending.entry_id))) for pending in held]
 
     async def _read_entries_of(self, ids: list[bytes]) -> dict[bytes, Entry]:
         """Returns the entries that exist. Nearly always nothing lies between held ones, and one range has them all."""
@@ -172,15 +172,15 @@ class InspectorBroker:
     async def find_entry_by_uniqueness_key(self, job_id: str) -> Entry | None:
         """Returns the entry of a job that is the only one of its id, from its uniqueness key."""
         (value,) = read_stored_bytes_list(await self._call("MGET", self._keys.unique(job_id)), 1)
-        entry_id = None if value is None else read_entry_id_in_uniqueness_key(value)
+        entry_id = None if value is None else find_entry_id_in_uniqueness_key(value)
         if entry_id is None:
             return None
         found = read_range(await self._call("XRANGE", self._keys.stream, entry_id, entry_id))
         return found[0] if found else None
 
-    async def find_holder_of_entry(self, entry_id: bytes) -> Pending | None:
+    async def find_holder_of_entry(self, entry_id: bytes) -> HeldEntry | None:
         held = await self._call_or_none_without_group("XPENDING", self._keys.stream, self._group, entry_id, entry_id, 1)
-        return _to_pending(read_pending_entries(held)[0], None) if held else None
+        return _to_held_entry(read_pending_entries(held)[0], None) if held else None
 
     async def find_oldest_entry_id_and_server_time(self) -> tuple[bytes, int] | None:
         """Returns the oldest entry that is not done, and the server's time in ms."""
@@ -193,7 +193,7 @@ class InspectorBroker:
     async def read_records_of_living_workers(self) -> list[tuple[str, bytes]]:
         """Returns the names of those workers whose lease is not over, and what each says of itself."""
         groups = [name.decode("utf-8", "replace") for name in await self._read_last_delivered_id_by_group()]
-        leases = await asyncio.gather(*map(self._broker.read_leases, {self._group, *groups[:MAX_GROUPS]}))
+        leases = await asyncio.gather(*map(self._broker.read_lease_ends, {self._group, *groups[:MAX_GROUPS]}))
         now_ms = await self._broker.read_server_time_ms()
         names = {name for of_group in leases for name, lease in of_group.items() if lease >= now_ms}
         alive = [read_cut_text(name) or "" for name in sorted(names)][:MAX_WORKERS]
@@ -205,7 +205,7 @@ class InspectorBroker:
     async def count_living_consumers_of_group(self) -> int:
         """Returns how many consumers live: they have a lease or, if they are official ones, have read lately."""
         leases, now_ms, consumers = await asyncio.gather(
-            self._broker.read_leases(self._group),
+            self._broker.read_lease_ends(self._group),
             self._broker.read_server_time_ms(),
             self._call_or_none_without_group("XINFO", "CONSUMERS", self._keys.stream, self._group),
         )
@@ -222,16 +222,16 @@ class InspectorBroker:
 
     async def pause(self) -> None:
         await self._broker.run_script(scripts.PAUSE, (self._keys.paused,), ())
-        await self._publish_pause_state("pause")
+        await self._publish_pause_hint_if_allowed("pause")
 
     async def resume(self) -> None:
         await self._call("DEL", self._keys.paused)
-        await self._publish_pause_state("resume")
+        await self._publish_pause_hint_if_allowed("resume")
 
     async def is_paused(self) -> bool:
         return bool(await self._call("EXISTS", self._keys.paused))
 
-    async def _publish_pause_state(self, word: str) -> None:
+    async def _publish_pause_hint_if_allowed(self, word: str) -> None:
         with suppress(ReplyError):  # a user that may not publish: workers also look at the key by themselves
             await self._broker.publish_and_wait(self._keys.pause_channel, word)
 
@@ -309,5 +309,5 @@ class InspectorBroker:
             raise
 
 
-def _to_pending(pending: PendingEntry, entry: Entry | None) -> Pending:
-    return Pending(entry, pending.consumer.decode("utf-8", "replace"), pending.idle_ms, pending.deliveries)
+def _to_held_entry(pending: PendingEntry, entry: Entry | None) -> HeldEntry:
+    return HeldEntry(entry, pending.consumer.decode("utf-8", "replace"), pending.idle_ms, pending.deliveries)

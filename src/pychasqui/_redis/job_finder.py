@@ -6,14 +6,14 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 
 from .._core.ids import read_ulid_time_ms
-from .._wire.entry import read_envelope_and_name
+from .._wire.entry import read_envelope_and_name_or_empty
 from .._wire.envelope import decode_envelope
 from .._wire.lenient import read_entry_id
 from ..errors import DecodeError
 from .broker import Broker
 from .entry_pages import LAST_ID, read_entry_range, read_range_in_pages
 from .keys import Keys
-from .replies import Entry, coroutine_methods_raise_reply_error
+from .replies import Entry, make_methods_raise_reply_error
 
 MAX_ENTRIES_BEFORE = 500  # entries that are read before the place where a job should be
 MAX_ENTRIES_BEHIND = 20_000  # entries that are read from there on: a process makes up to 10,000 ids in a millisecond
@@ -29,7 +29,7 @@ MAX_IDS_PER_MS = 2**14
 Match = Callable[[list[Entry]], Entry | None]  # finds the entry of a job on a page
 
 
-@coroutine_methods_raise_reply_error
+@make_methods_raise_reply_error
 class JobFinderBroker:
     """Reads pieces of a queue's streams: from an id onwards, or from an id back to older entries."""
 
@@ -37,7 +37,7 @@ class JobFinderBroker:
         self._call = broker.call
         self._keys = keys
 
-    async def read_first_entries(self, start: str, count: int) -> list[Entry]:
+    async def read_entries_from_id(self, start: str, count: int) -> list[Entry]:
         """Returns the first entries of the stream of jobs from that id on."""
         return await self._read_page(self._keys.stream, start, count, is_back=False)
 
@@ -57,55 +57,55 @@ class JobFinderBroker:
         """Yields pages of the events."""
         return self._read_pages(self._keys.events, start, max_entries, is_back)
 
-    async def find_entry_added_around(self, find_match: Match, added_at_ms: int) -> Entry | None:
+    async def find_entry_created_around(self, find_match: Match, created_at_ms: int) -> Entry | None:
         """Looks for the entry of a job that was made in that millisecond, alone or in a bulk of many thousands.
 
         Reads from about the first such entry on, up to MAX_ENTRIES_BEHIND, and then MAX_ENTRIES_BEFORE before it.
         """
-        start = await self._estimate_first_entry_id_added_at(added_at_ms)
+        start = await self._estimate_first_entry_id_created_at(created_at_ms)
         async for page in self.read_entry_pages(start, MAX_ENTRIES_BEHIND):
             if (entry := find_match(page)) is not None:
                 return entry
-            if min(map(_read_added_at_ms, page[-ENTRIES_PER_PROBE:])) > added_at_ms + MAX_ADD_JITTER_MS:
+            if min(map(_read_created_at_ms_or_zero, page[-ENTRIES_PER_PROBE:])) > created_at_ms + MAX_ADD_JITTER_MS:
                 break
         return await find_entry_in_pages(
             self.read_entry_pages(f"({start}", MAX_ENTRIES_BEFORE, is_back=True), find_match
         )
 
-    async def _estimate_first_entry_id_added_at(self, added_at_ms: int) -> str:
+    async def _estimate_first_entry_id_created_at(self, created_at_ms: int) -> str:
         """Returns about the first entry id whose job was not made before that time.
 
         Jobs are made by the clocks of the processes that add them, and large bulks some seconds before they arrive, so
         the first look is at times around it, near ones and far ones. Each further look is at PROBES_PER_ROUND places
         between the two that are known to lie before and behind. The places of one look travel together.
         """
-        places = [_id_to_number(max(1, added_at_ms + offset_ms), 0) for offset_ms in FIRST_PROBE_OFFSETS_MS]
+        places = [_entry_id_to_number(max(1, created_at_ms + offset_ms), 0) for offset_ms in FIRST_PROBE_OFFSETS_MS]
         newest, (low, high) = await asyncio.gather(
-            self.read_entries_newest_first(1), self._narrow_by_probes(added_at_ms, 0, None, places)
+            self.read_entries_newest_first(1), self._narrow_by_probes(created_at_ms, 0, None, places)
         )
         if high is None:
-            high = _id_to_number(*read_entry_id(newest[0][0])) if newest else low
+            high = _entry_id_to_number(*read_entry_id(newest[0][0])) if newest else low
         for _ in range(MAX_PROBE_ROUNDS):
             if high - low <= MIN_GAP_TO_BISECT:
                 break
             step = (high - low) // (PROBES_PER_ROUND + 1)
             places = [low + step * number for number in range(1, PROBES_PER_ROUND + 1)]
-            low, narrowed = await self._narrow_by_probes(added_at_ms, low, high, places)
+            low, narrowed = await self._narrow_by_probes(created_at_ms, low, high, places)
             high = narrowed or high
-        earliest_ms = max(1, added_at_ms - MAX_CLOCK_LEAD_MS)  # nothing can lie before 0-1
-        return _number_to_id(max(low, _id_to_number(earliest_ms, 0)))
+        earliest_ms = max(1, created_at_ms - MAX_CLOCK_LEAD_MS)  # nothing can lie before 0-1
+        return _number_to_entry_id(max(low, _entry_id_to_number(earliest_ms, 0)))
 
     async def _narrow_by_probes(
-        self, added_at_ms: int, low: int, high: int | None, places: list[int]
+        self, created_at_ms: int, low: int, high: int | None, places: list[int]
     ) -> tuple[int, int | None]:
         """Looks at rising places; returns the last one before the job, or behind it if none is, and the next one."""
         probed = await asyncio.gather(
-            *(self.read_first_entries(_number_to_id(place), ENTRIES_PER_PROBE) for place in places)
+            *(self.read_entries_from_id(_number_to_entry_id(place), ENTRIES_PER_PROBE) for place in places)
         )
         for place, entries in zip(places, probed, strict=True):
-            if not entries or any(_read_added_at_ms(entry) >= added_at_ms for entry in entries):
+            if not entries or any(_read_created_at_ms_or_zero(entry) >= created_at_ms for entry in entries):
                 return low, max(place, low)
-            low = max(place, _id_to_number(*read_entry_id(entries[-1][0]))) + 1
+            low = max(place, _entry_id_to_number(*read_entry_id(entries[-1][0]))) + 1
         return low, high
 
     async def _read_pages(self, key: str, start: str, max_entries: int, is_back: bool) -> AsyncIterator[list[Entry]]:
@@ -124,7 +124,7 @@ async def find_entry_in_pages(pages: AsyncIterator[list[Entry]], find_match: Mat
     return None
 
 
-async def count_entries_before(
+async def count_entries_until_reached(
     pages: AsyncIterator[list[Entry]], is_reached: Callable[[tuple[int, int]], bool]
 ) -> tuple[int, bool]:
     """Counts the entries before the first whose id `is_reached` accepts; and whether there is one."""
@@ -137,7 +137,7 @@ async def count_entries_before(
     return count, False
 
 
-def _id_to_number(ms: int, sequence: int) -> int:
+def _entry_id_to_number(ms: int, sequence: int) -> int:
     """Returns an entry id as a number, for bisecting.
 
     No server adds more than MAX_IDS_PER_MS entries in a millisecond.
@@ -145,14 +145,14 @@ def _id_to_number(ms: int, sequence: int) -> int:
     return ms * MAX_IDS_PER_MS + min(sequence, MAX_IDS_PER_MS - 1)
 
 
-def _number_to_id(number: int) -> str:
+def _number_to_entry_id(number: int) -> str:
     return f"{min(number // MAX_IDS_PER_MS, LAST_ID[0])}-{number % MAX_IDS_PER_MS}"
 
 
-def _read_added_at_ms(entry: Entry) -> int:
+def _read_created_at_ms_or_zero(entry: Entry) -> int:
     """Returns when a job was added, by the clock of the process that added it; 0 if its entry cannot be decoded."""
     try:
-        envelope = decode_envelope(read_envelope_and_name(entry)[0])
+        envelope = decode_envelope(read_envelope_and_name_or_empty(entry)[0])
     except DecodeError:
         return 0
     id_time_ms = read_ulid_time_ms(envelope.id)  # more exact than created_at_ms, which all jobs of a bulk share

@@ -12,7 +12,7 @@ from .._core.defaults import GROUP
 REGISTRY = "chasqui:queues"  # of all queues of a server; see registry.py
 
 
-def shard_channel(channel: str) -> str:
+def make_shard_channel_name(channel: str) -> str:
     """Returns the channel that is used in its place in a cluster, where a plain one would reach every node."""
     return channel.replace("}:", "}:shard:", 1)
 
@@ -100,6 +100,6 @@ class Keys:
         return f"{self.prefix}:ledger:{producer}"
 
 
-def keys_of_job(keys: Keys, job_id: str) -> tuple[str, str, str]:
+def make_keys_of_job(keys: Keys, job_id: str) -> tuple[str, str, str]:
     """Returns the keys of one id, in the order in which scripts take them."""
     return keys.unique(job_id), keys.official_delay_marker(job_id), keys.delayed_member(job_id)

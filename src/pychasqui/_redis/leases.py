@@ -6,7 +6,7 @@ A lease is an entry of a sorted set: the consumer's name, and the server's time 
 from __future__ import annotations
 
 from .._core.limits import MAX_WORKER_LEASE_MS, RELEASED
-from .._wire.entry import entry_sort_key
+from .._wire.entry import make_entry_sort_key
 from . import scripts
 from .calls import RedisCalls
 from .command_replies import (
@@ -33,7 +33,7 @@ class LeaseCalls(RedisCalls):
         """Returns the time of the server's clock, the only one that leases are judged by."""
         return read_time_ms(await self.call("TIME"))
 
-    async def renew_worker_lease(
+    async def renew_lease_and_held_entries(
         self,
         group: str,
         consumer: str,
@@ -65,7 +65,7 @@ class LeaseCalls(RedisCalls):
         """Renews the lease of another living worker, and its hold on entries, if less than `renew_below_ms` is left.
 
         Returns whether it was renewed: not if that worker does so itself, has left or has no lease yet. Fails as
-        renew_worker_lease().
+        renew_lease_and_held_entries().
         """
         keys = (self._keys.stream, self._keys.workers_of(group), self._keys.group_reports(group))
         words = (group, consumer, lease_ms, renew_below_ms, WORKERS_KEPT_MS)
@@ -86,7 +86,7 @@ class LeaseCalls(RedisCalls):
         """
         keys = (self._keys.stream, self._keys.workers_of(group), self._keys.group_reports(group))
         me = (group, consumer, lease_ms, WORKERS_KEPT_MS)
-        last = max((entry_id for entry_id, _ in held), key=entry_sort_key, default=b"")
+        last = max((entry_id for entry_id, _ in held), key=make_entry_sort_key, default=b"")
         report = (*me, RELEASED, RELEASED_IDLE_MS, last)
         state = read_count(await self.run_script(scripts.REBUILD_GROUP, keys, report))
         if state == MUST_CLAIM:
@@ -113,12 +113,12 @@ class LeaseCalls(RedisCalls):
         )
         return {name: left for (name, left), report in zip(left_ms.items(), reports, strict=True) if report is None}
 
-    async def read_lease(self, group: str, consumer: str) -> float:
+    async def read_lease_end_or_zero(self, group: str, consumer: str) -> float:
         """Returns the server's time in ms at which this worker's lease ends, 0 if it has none."""
         return read_score(await self.call("ZSCORE", self._keys.workers_of(group), consumer)) or 0.0
 
-    async def leave_group(self, group: str, consumer: str, lease: float) -> bool:
-        """Ends this lease, as read_lease() has returned it, and does nothing if another one is stored.
+    async def leave_group_if_lease_is_same(self, group: str, consumer: str, lease: float) -> bool:
+        """Ends this lease, as read_lease_end_or_zero() has returned it, and does nothing if another one is stored.
 
         Returns whether the consumer's name is gone; if not, the other workers take over what it holds. The caller
         reads the lease while it still has the name, and not again before it sends the call once more.
@@ -132,7 +132,7 @@ class LeaseCalls(RedisCalls):
         words = (group, consumer, WORKERS_KEPT_MS, repr(lease))
         return bool(read_count(await self.run_script(scripts.LEAVE_GROUP, keys, words)))
 
-    async def read_leases(self, group: str) -> dict[bytes, float]:
+    async def read_lease_ends(self, group: str) -> dict[bytes, float]:
         """Returns each worker's lease: the server's time in ms at which it ends, 0 if the worker has left."""
         return dict(
             read_members_with_scores(await self.call("ZRANGE", self._keys.workers_of(group), 0, -1, "WITHSCORES"))

@@ -19,7 +19,7 @@ from .keys import Keys
 from .replies import Promotion, SettledJobs
 
 
-def make_broker(connection: Connection, keys: Keys, sinks: GuardedSinks | None) -> Broker:
+def make_plain_or_measured_broker(connection: Connection, keys: Keys, sinks: GuardedSinks | None) -> Broker:
     """Returns a MeasuredBroker if a sink wants the times, else a plain Broker."""
     if sinks is None or not sinks.has_sink_for(RedisAnswered):
         return Broker(connection, keys)
@@ -37,31 +37,31 @@ class MeasuredBroker(Broker):
         return asyncio.ensure_future(self.ack(*arguments, **options))
 
     async def ack(self, *arguments: Any, **options: Any) -> None:
-        with self._record_call_time("ack"):
+        with self._recording_call_time("ack"):
             await super().ack(*arguments, **options)
 
-    async def ack_unique(self, *arguments: Any, **options: Any) -> None:
-        with self._record_call_time("finish"):  # the label of the metric stays what it was
-            await super().ack_unique(*arguments, **options)
+    async def ack_and_release_uniqueness_keys(self, *arguments: Any, **options: Any) -> None:
+        with self._recording_call_time("finish"):  # the label of the metric stays what it was
+            await super().ack_and_release_uniqueness_keys(*arguments, **options)
 
-    async def ack_with_results(self, *arguments: Any, **options: Any) -> int:
-        with self._record_call_time("store"):
-            return await super().ack_with_results(*arguments, **options)
+    async def ack_and_store_results(self, *arguments: Any, **options: Any) -> int:
+        with self._recording_call_time("store"):
+            return await super().ack_and_store_results(*arguments, **options)
 
     async def reschedule(self, *arguments: Any, **options: Any) -> SettledJobs:
-        with self._record_call_time("reschedule"):
+        with self._recording_call_time("reschedule"):
             return await super().reschedule(*arguments, **options)
 
     async def bury(self, *arguments: Any, **options: Any) -> SettledJobs:
-        with self._record_call_time("bury"):
+        with self._recording_call_time("bury"):
             return await super().bury(*arguments, **options)
 
-    async def promote_batch_if_leader(self, *arguments: Any, **options: Any) -> Promotion:
-        with self._record_call_time("promote"):
-            return await super().promote_batch_if_leader(*arguments, **options)
+    async def try_to_lead_and_promote_batch(self, *arguments: Any, **options: Any) -> Promotion:
+        with self._recording_call_time("promote"):
+            return await super().try_to_lead_and_promote_batch(*arguments, **options)
 
     @contextmanager
-    def _record_call_time(self, command: str) -> Iterator[None]:
+    def _recording_call_time(self, command: str) -> Iterator[None]:
         begun = monotonic()
         try:
             yield

@@ -10,7 +10,7 @@ from .replies import ByteBounds, ClaimedEntry, ReleasedEntries, read_entries_wit
 
 
 class PendingCalls(LeaseCalls):
-    async def count_held_entries(self, group: str) -> dict[bytes, int]:
+    async def count_held_entries_by_consumer(self, group: str) -> dict[bytes, int]:
         """Returns how many entries each consumer holds."""
         return read_pending_count_by_consumer(await self.call("XPENDING", self._keys.stream, group))
 
@@ -18,21 +18,21 @@ class PendingCalls(LeaseCalls):
         """Returns the last entry that is pending for any consumer."""
         return read_last_pending_id(await self.call("XPENDING", self._keys.stream, group))
 
-    async def list_pending(
+    async def list_pending_page(
         self, group: str, consumer: str, after_id: bytes, last_id: bytes, count: int, bounds: ByteBounds
     ) -> list[ClaimedEntry]:
         """Returns a page of entries that are pending for this consumer, after an entry id; b"" for the first page."""
-        arguments = (group, consumer, _range_start_after(after_id), last_id, count, *bounds)
+        arguments = (group, consumer, _make_range_start_after(after_id), last_id, count, *bounds)
         return read_entries_with_delivery_counts(
             await self.run_script(scripts.LIST_PENDING, (self._keys.stream,), arguments)
         )
 
-    async def list_pending_ids(
+    async def list_pending_id_page(
         self, group: str, consumer: str, after_id: bytes, last_id: bytes, count: int
     ) -> list[tuple[bytes, int]]:
         """Returns a page of the ids that are pending for this consumer, each with how often it was delivered."""
         page = await self.call(
-            "XPENDING", self._keys.stream, group, _range_start_after(after_id), last_id, count, consumer
+            "XPENDING", self._keys.stream, group, _make_range_start_after(after_id), last_id, count, consumer
         )
         return [(entry.entry_id, entry.deliveries) for entry in read_pending_entries(page)]
 
@@ -61,7 +61,9 @@ class PendingCalls(LeaseCalls):
             await self.run_script(scripts.CLAIM_IDLE, keys, (group, consumer, min_idle_ms, count, *bounds))
         )
 
-    async def increment_delivery_counts(self, group: str, consumer: str, entries: list[tuple[bytes, int]]) -> None:
+    async def increment_delivery_counts_if_same(
+        self, group: str, consumer: str, entries: list[tuple[bytes, int]]
+    ) -> None:
         """Counts one more delivery of entries of this consumer, each with the delivery that was seen."""
         arguments = (word for entry in entries for word in entry)
         await self.run_script(scripts.COUNT_DELIVERY, (self._keys.stream,), (group, consumer, *arguments))
@@ -79,6 +81,6 @@ class PendingCalls(LeaseCalls):
         return read_released_entries(await self.run_script(scripts.RELEASE_ENTRIES, keys, (*head, *arguments)))
 
 
-def _range_start_after(after: bytes) -> bytes:
+def _make_range_start_after(after: bytes) -> bytes:
     """Returns the start of a range that begins after an entry."""
     return b"(" + after if after else b"-"

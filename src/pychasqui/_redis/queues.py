@@ -23,7 +23,7 @@ from .calls import RedisCalls
 from .command_replies import read_members_with_scores, read_scan_page
 from .inspector import InspectorBroker
 from .keys import REGISTRY, Keys
-from .replies import coroutine_methods_raise_reply_error, read_bytes_list, read_count, read_range
+from .replies import make_methods_raise_reply_error, read_bytes_list, read_count, read_range
 
 # The keys that a queue has if it has any job: stream, delayed, dlq, repeat. Results and the like do not match, of which
 # there may be millions.
@@ -59,7 +59,7 @@ class OfficialFacts:
     repeatable_count: int
 
 
-@coroutine_methods_raise_reply_error
+@make_methods_raise_reply_error
 class QueuesBroker:
     """Finds the queues of a server by their registry and by SCAN, and asks about each."""
 
@@ -79,7 +79,7 @@ class QueuesBroker:
             if error.code != "NOPERM" or not known:
                 raise
             found = FoundNames([], is_complete=False)
-        others = await self._filter_existing_names(known - set(found.names))
+        others = await self._ask_which_queues_exist(known - set(found.names))
         return FoundNames(sorted({*found.names, *others}), found.is_complete)
 
     async def _try_to_read_registered_names(self) -> set[str]:
@@ -87,7 +87,7 @@ class QueuesBroker:
         names = set[str]()
         for start in range(0, MAX_REGISTERED, NAMES_A_CALL):
             try:
-                calls = self._broker.for_node_of_key(REGISTRY)
+                calls = self._broker.make_calls_to_node_of_key(REGISTRY)
                 page = read_bytes_list(await calls.call("ZRANGE", REGISTRY, start, start + NAMES_A_CALL - 1, "REV"))
             except ReplyError:
                 return names
@@ -96,14 +96,14 @@ class QueuesBroker:
                 break
         return names
 
-    async def _filter_existing_names(self, names: set[str]) -> set[str]:
+    async def _ask_which_queues_exist(self, names: set[str]) -> set[str]:
         """Returns the queues that have a key that this user may read. The registry also has queues that are gone."""
 
         async def exists(name: str) -> bool:
             keys = Keys(name)
             try:
                 words = ("EXISTS", keys.stream, keys.delayed, keys.dead, keys.repeat)
-                return bool(await self._broker.for_queue(keys).call(*words))
+                return bool(await self._broker.make_broker_for_queue(keys).call(*words))
             except ReplyError:
                 return False
 
@@ -115,7 +115,7 @@ class QueuesBroker:
         """Looks through the names of all keys by SCAN, which holds no other client up, for that long."""
         give_up_at = monotonic() + within_s
         found = await asyncio.gather(
-            *(_scan_node_for_names(calls, give_up_at) for calls in self._broker.for_each_master())
+            *(_scan_node_for_names(calls, give_up_at) for calls in self._broker.make_calls_to_each_master())
         )
         names = {name for each in found for name in each.names}
         return FoundNames(sorted(names), all(each.is_complete for each in found))
@@ -126,7 +126,7 @@ class QueuesBroker:
     async def read_official_facts(self, queue: str, group: str) -> OfficialFacts:
         """Asks for the facts in one write, as the official command does."""
         keys = Keys(queue)
-        broker = self._broker.for_queue(keys)
+        broker = self._broker.make_broker_for_queue(keys)
         stream, pending, dead, delayed, first, repeat, now_ms = await asyncio.gather(
             broker.call("XLEN", keys.stream),
             InspectorBroker(broker, keys, group).count_pending_if_group_exists(),
@@ -149,7 +149,7 @@ class QueuesBroker:
     async def count_completed_events(self, queue: str, since_ms: int, max_events_read: int) -> CompletedCount:
         """Counts the events completed since then; if there are more than `max_events_read`, among the newest ones."""
         keys = Keys(queue)
-        calls = self._broker.for_queue(keys)
+        calls = self._broker.make_broker_for_queue(keys)
         newest = read_range(await calls.call("XREVRANGE", keys.events, "+", max(0, since_ms), "COUNT", max_events_read))
         completed = sum(b"completed" in (entry[1] or ())[:2] for entry in newest)
         from_ms = int(newest[-1][0].partition(b"-")[0]) if len(newest) == max_events_read else None
@@ -158,7 +158,7 @@ class QueuesBroker:
     def make_inspector(self, queue: str) -> InspectorBroker:
         """Returns the conversation about one queue, over the same connection."""
         keys = Keys(queue)
-        return InspectorBroker(self._broker.for_queue(keys), keys, GROUP)
+        return InspectorBroker(self._broker.make_broker_for_queue(keys), keys, GROUP)
 
     async def close(self) -> None:
         await self._broker.close()

@@ -16,7 +16,7 @@ class ReadRequest(NamedTuple):
     block_ms: int | None  # how long the server waits for the first entry; None: it does not wait
     max_reply_bytes: float  # a larger reply ends the connection with ReplyTooLarge before all of it is here
     on_small_batch: Callable[[list[Entry]], None]  # gets entries as they arrive
-    small: int  # a batch of fewer entries is small; a larger one goes only to the caller that awaits it
+    small_below: int  # a batch of fewer entries is small; a larger one goes only to the caller that awaits it
 
 
 class ReadInFlight:
@@ -35,23 +35,23 @@ class ReadInFlight:
     def __await__(self) -> Generator[Any, None, list[Entry]]:
         return self._arrived.__await__()
 
-    def on_reply(self, reply: Any) -> None:
+    def pass_on_reply(self, reply: Any) -> None:
         if isinstance(reply, ChasquiError):
-            self._fail_waiter(reply)
+            self._fail_waiter_unless_done(reply)
             return
         self.reply_bytes = self._socket.arriving_bytes
         try:
             entries = read_entries_of_one_stream(reply)
-            self.was_small = len(entries) < self._request.small
+            self.was_small = len(entries) < self._request.small_below
             if entries and self.was_small:
                 # hot: a turn of the loop before the task that awaits them is awake
                 self._request.on_small_batch(entries)
         except Exception as error:  # noqa: BLE001  the reader's defect, not the socket's: the reader gets it
-            self._fail_waiter(error)
+            self._fail_waiter_unless_done(error)
         else:
             if not self._arrived.done():
                 self._arrived.set_result(entries)
 
-    def _fail_waiter(self, error: Exception) -> None:
+    def _fail_waiter_unless_done(self, error: Exception) -> None:
         if not self._arrived.done():
             self._arrived.set_exception(error)

@@ -13,7 +13,7 @@ from ..errors import ReplyError
 from . import scripts
 from .broker import Broker
 from .keys import Keys
-from .replies import OtherLeader, coroutine_methods_raise_reply_error
+from .replies import OtherLeader, make_methods_raise_reply_error
 
 # A spec holds a payload, which is bounded, a name, and a pattern of some text.
 MAX_SPEC_BYTES = 2 * 1024 * 1024
@@ -72,7 +72,7 @@ class StoredRepeatable(NamedTuple):
     is_paused: bool
 
 
-@coroutine_methods_raise_reply_error
+@make_methods_raise_reply_error
 class RepeatablesBroker:
     """The conversation about one queue's repeatables, over a broker's connection."""
 
@@ -87,13 +87,13 @@ class RepeatablesBroker:
 
     # Firing ---------------------------------------------------------------------------------------------------------
 
-    async def take_lease_and_list_due(self, holder: str, lease_ms: int, batch: int) -> DueRepeatables:
+    async def try_to_lead_and_list_due(self, holder: str, lease_ms: int, batch: int) -> DueRepeatables:
         """Renews the leader's lease, and lists the repeatables that are due. Safe to send again."""
         keys = (self._keys.repeat, self._keys.scheduler_lease, self._keys.repeat_paused)
         arguments = (holder, lease_ms, batch, self._keys.prefix, MAX_LEADER_LEASE_MS, MAX_SPEC_BYTES, MAX_SPECS_BYTES)
         leads, now_ms, next_due_ms, *rest = await self._broker.run_script(scripts.DUE_REPEATABLES, keys, arguments)
         if not leads:
-            return DueRepeatables(False, now_ms, next_due_ms, [], OtherLeader.read(rest))
+            return DueRepeatables(False, now_ms, next_due_ms, [], OtherLeader.from_reply(rest))
         specs = [
             DueSpec(
                 key.decode("utf-8", "surrogateescape"),
@@ -107,7 +107,7 @@ class RepeatablesBroker:
         ]
         return DueRepeatables(True, now_ms, next_due_ms, specs)
 
-    async def fire(self, fires: list[FireDecision]) -> list[bool]:
+    async def fire_those_unchanged(self, fires: list[FireDecision]) -> list[bool]:
         """Adds the jobs and sets the next times; returns whether each was done. Sent again, it finds other scores."""
         keys: tuple[str | bytes, ...] = (self._keys.stream, self._keys.repeat)
         keys += tuple(self._make_spec_key(one.due.key) for one in fires)
@@ -129,12 +129,12 @@ class RepeatablesBroker:
         moved, refusal = await self._broker.run_script(scripts.BURY_REPEATABLE, keys, arguments)
         return str(refusal.decode("utf-8", "replace")) if moved or refusal else None
 
-    async def release_scheduler_lease(self, holder: str) -> None:
+    async def release_scheduler_lease_if_held(self, holder: str) -> None:
         await self._broker.run_script(scripts.RELEASE_LEADER_LEASE, (self._keys.scheduler_lease,), (holder,))
 
-    async def subscribe_to_due_hints_while_connected(self, on_due_in_s: Callable[[float], None]) -> bool:
-        """Does what Broker.subscribe_to_due_hints_while_connected() does, for repeatables."""
-        return await self._broker.subscribe_to_due_channel_while_connected(self._keys.repeat_channel, on_due_in_s)
+    async def try_to_subscribe_to_due_hints(self, on_due_in_s: Callable[[float], None]) -> bool:
+        """Does what Broker.try_to_subscribe_to_due_hints() does, for repeatables."""
+        return await self._broker.try_to_subscribe_to_due_channel(self._keys.repeat_channel, on_due_in_s)
 
     # Storing --------------------------------------------------------------------------------------------------------
 
@@ -165,7 +165,7 @@ class RepeatablesBroker:
         keys = (self._keys.repeat, self._keys.repeat_paused, self._make_spec_key(key))
         channel = await self._broker.find_channel_name_at_server(self._keys.repeat_channel)
         arguments = (action, _encode_key(key), score, channel, now_ms)
-        return bool(await self._broker.run_script(scripts.MOVE_REPEATABLE, keys, arguments))
+        return bool(await self._broker.run_script(scripts.REMOVE_PAUSE_OR_RESUME_REPEATABLE, keys, arguments))
 
     async def list_soonest_then_paused(self, limit: int) -> list[StoredRepeatable]:
         """Returns the repeatables that fire next, then those that are paused."""
@@ -189,7 +189,7 @@ class RepeatablesBroker:
         except ReplyError:  # WRONGTYPE: whatever is stored there is no repeatable
             return None
 
-    async def read(self, key: str) -> StoredRepeatable | None:
+    async def read_repeatable(self, key: str) -> StoredRepeatable | None:
         """Returns the repeatable of this key, or None. One that is in both sets fires."""
         return await self._read_repeatable_in_set(key, is_paused=False) or await self._read_repeatable_in_set(
             key, is_paused=True

@@ -22,7 +22,7 @@ C = TypeVar("C")
 UNREADABLE = (TypeError, ValueError, LookupError, AttributeError, OverflowError)
 
 
-def raises_reply_error(read: Callable[P, T]) -> Callable[P, T]:
+def make_reader_raise_reply_error(read: Callable[P, T]) -> Callable[P, T]:
     """Makes a function of a reply raise ReplyError for what it cannot read."""
 
     @wraps(read)
@@ -39,7 +39,7 @@ def _make_unreadable_error(expected: str, reply: object) -> ReplyError:
     return ReplyError(f"UNREADABLE the server's reply is no {expected}: {reply!r:.100}")
 
 
-def coroutine_methods_raise_reply_error(broker: type[C]) -> type[C]:
+def make_methods_raise_reply_error(broker: type[C]) -> type[C]:
     """Makes the methods of a broker, of which none is hot, raise ReplyError for what they cannot read in a reply."""
     for name, method in list(vars(broker).items()):
         if iscoroutinefunction(method):
@@ -94,7 +94,7 @@ def read_entries_of_one_stream(reply: Any) -> list[Entry]:
         raise _make_unreadable_error("entries", reply) from None
 
 
-@raises_reply_error
+@make_reader_raise_reply_error
 def read_range(reply: Any) -> list[Entry]:
     """Returns the entries of an XRANGE."""
     entries = require_entries(reply)
@@ -128,12 +128,12 @@ class ClaimedEntry(NamedTuple):
     size: int = 0  # of one that is too large
 
 
-@raises_reply_error
+@make_reader_raise_reply_error
 def read_entries_with_delivery_counts(reply: Any) -> list[ClaimedEntry]:
     return [_read_claimed_entry(entry_id, fields, deliveries) for entry_id, fields, deliveries in require_list(reply)]
 
 
-@raises_reply_error
+@make_reader_raise_reply_error
 def read_new_entries(reply: Any) -> list[ClaimedEntry]:
     """Returns the entries of read.lua: no consumer has had them before."""
     return [_read_claimed_entry(entry_id, fields, 0) for entry_id, fields in require_list(reply)]
@@ -166,19 +166,19 @@ class OtherLeader(NamedTuple):
     overdue_ms: int  # for how long the first thing that it should move has been due
 
     @staticmethod
-    def read(reply: list[Any]) -> OtherLeader:
+    def from_reply(reply: list[Any]) -> OtherLeader:
         name, was_cut, overdue_ms = reply
         return OtherLeader(
             require_bytes(name)[:100].decode("utf-8", "backslashreplace"), bool(was_cut), require_int(overdue_ms)
         )
 
 
-@raises_reply_error
+@make_reader_raise_reply_error
 def read_promotion(reply: Any) -> Promotion:
-    leads, promoted, buried_count, next_due_ms, *rest = reply
-    counts = (require_int(promoted), require_int(buried_count), require_int(next_due_ms))
+    leads, promoted, buried, next_due_ms, *rest = reply
+    counts = (require_int(promoted), require_int(buried), require_int(next_due_ms))
     if not require_int(leads):
-        return Promotion(False, *counts, OtherLeader.read(rest))
+        return Promotion(False, *counts, OtherLeader.from_reply(rest))
     (refusal,) = rest
     return Promotion(True, *counts, None, as_text(refusal))
 
@@ -199,7 +199,7 @@ class SettledJobs(NamedTuple):
     refused_events: int = 0
 
 
-@raises_reply_error
+@make_reader_raise_reply_error
 def read_settled_jobs(reply: Any, jobs: int) -> SettledJobs:
     answers, refusal, refused_events = reply
     if len(require_bytes(answers)) != jobs or answers.strip(b"01xc"):
@@ -214,7 +214,7 @@ class MovedCount(NamedTuple):
     refusal: str
 
 
-@raises_reply_error
+@make_reader_raise_reply_error
 def read_moved_count(reply: Any) -> MovedCount:
     count, refusal = reply
     return MovedCount(require_int(count), as_text(refusal))
@@ -227,7 +227,7 @@ class ReleasedEntries(NamedTuple):
     looked_at: int  # how many of the entries, from the first on; 0 if the call came too late
 
 
-@raises_reply_error
+@make_reader_raise_reply_error
 def read_released_entries(reply: Any) -> ReleasedEntries:
     released, looked_at = reply
     if require_int(looked_at) < 0:
@@ -243,18 +243,18 @@ class FoundFlags(NamedTuple):
     refusal: str
 
 
-@raises_reply_error
+@make_reader_raise_reply_error
 def read_found_flags(reply: Any) -> FoundFlags:
     each, refusal = reply
     return FoundFlags(read_flags(each), as_text(refusal))
 
 
-@raises_reply_error
+@make_reader_raise_reply_error
 def read_flags(reply: Any) -> list[bool]:
     return [bool(require_int(one)) for one in require_list(reply)]
 
 
-@raises_reply_error
+@make_reader_raise_reply_error
 def read_count(reply: Any) -> int:
     return require_int(reply)
 
@@ -266,7 +266,7 @@ class OtherClaim(NamedTuple):
     left_ms: int  # how long to wait for its end; 0: there is no other
 
 
-@raises_reply_error
+@make_reader_raise_reply_error
 def read_other_claim(reply: Any) -> OtherClaim:
     lease, left_ms = require_list(reply)
     return OtherClaim(require_int(lease), require_int(left_ms))
@@ -283,12 +283,12 @@ class RenewalResult(NamedTuple):
     """What one call of renew_worker_lease.lua found."""
 
     flags: QueueFlags | None  # None: the server does not say
-    living: int  # workers of the group whose leases go on
-    over: int  # leases that are over, or of workers that have left
+    living_count: int  # workers of the group whose leases go on
+    ended_count: int  # leases that are over, or of workers that have left
     lost: list[bytes]  # entries that are no longer this worker's by the delivery that it knows
 
 
-@raises_reply_error
+@make_reader_raise_reply_error
 def read_renewal_result(reply: Any) -> RenewalResult:
     is_paused, has_cancellations, living, over, lost = require_list(reply)
     is_known = require_int(is_paused) >= 0 and require_int(has_cancellations) >= 0
@@ -296,7 +296,7 @@ def read_renewal_result(reply: Any) -> RenewalResult:
     return RenewalResult(flags, require_int(living), require_int(over), read_bytes_list(lost))
 
 
-@raises_reply_error
+@make_reader_raise_reply_error
 def read_bytes_list(reply: Any) -> list[bytes]:
     return [require_bytes(entry_id) for entry_id in require_list(reply)]
 

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from .._wire.job_log import read_line
+from .._wire.job_log import read_log_line_or_none
 from .._wire.lenient import read_int
 from .calls import RedisCalls
 from .command_replies import read_stored_bytes_list
 from .keys import Keys
-from .replies import coroutine_methods_raise_reply_error, read_count, read_range
+from .replies import make_methods_raise_reply_error, read_count, read_range
 
 
 class LogLine(NamedTuple):
@@ -22,7 +22,7 @@ class LogLine(NamedTuple):
     text: str
 
 
-@coroutine_methods_raise_reply_error
+@make_methods_raise_reply_error
 class ResultsBroker:
     """The conversation about one queue's results, over a broker's connection."""
 
@@ -43,14 +43,16 @@ class ResultsBroker:
         keys = (self._keys.result(job_id), self._keys.progress(job_id), self._keys.log(job_id))
         return bool(read_count(await self._call("DEL", *keys)))
 
-    async def read_log_after(self, job_id: str, after: str, count: int) -> list[LogLine]:
+    async def read_log_lines_after(self, job_id: str, after: str, count: int) -> list[LogLine]:
         """Returns the first lines of a job's log behind the line `after`; "" for all."""
         start = f"({after}" if after else "-"
         entries = read_range(await self._call("XRANGE", self._keys.log(job_id), start, "+", "COUNT", count))
-        return [LogLine(entry[0].decode(), line) for entry in entries if (line := read_line(entry)) is not None]
+        return [
+            LogLine(entry[0].decode(), line) for entry in entries if (line := read_log_line_or_none(entry)) is not None
+        ]
 
     async def read_last_log_lines(self, job_id: str, count: int) -> list[str]:
         """Returns the last lines of a job's log, oldest first."""
         entries = read_range(await self._call("XREVRANGE", self._keys.log(job_id), "+", "-", "COUNT", count))
-        lines = map(read_line, reversed(entries))
+        lines = map(read_log_line_or_none, reversed(entries))
         return [line for line in lines if line is not None]

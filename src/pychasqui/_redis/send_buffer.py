@@ -11,7 +11,7 @@ if sys.platform.startswith("linux"):
     import termios
 
 
-def bytes_in_kernel_send_buffer(sock: socket.socket | None) -> int:
+def count_bytes_in_send_buffer(sock: socket.socket | None) -> int:
     """Returns the bytes in the system's send buffer. Only Linux reports them; elsewhere they count as sent."""
     if sock is None or not sys.platform.startswith("linux"):
         return 0

@@ -29,7 +29,7 @@ FIXED_IN: dict[tuple[str, int, int], tuple[int | None, str]] = {
 SILENCED_BY = "CHASQUI_IGNORE_HOLES"  # set to any value if the distribution has fixed them under an old version number
 
 
-def describe_vulnerability(server: str, version: tuple[int, ...]) -> str:
+def describe_vulnerability_if_known(server: str, version: tuple[int, ...]) -> str:
     """Returns a sentence about the known vulnerability of this version, or an empty one."""
     major, minor, patch = (*version, 0, 0, 0)[:3]
     fixed, cve = FIXED_IN.get((server, major, minor), (0, ""))

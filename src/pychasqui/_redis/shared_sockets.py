@@ -22,7 +22,7 @@ from .socket import Socket
 
 
 class SharedSockets:
-    """opening_lock() -> find_open_socket(), or a socket that the caller opens -> add_user() ->
+    """get_opening_lock() -> find_open_socket(), or a socket that the caller opens -> store_socket_and_add_user() ->
     remove_user_and_close_if_last()."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -32,16 +32,16 @@ class SharedSockets:
         self._users: dict[Socket, WeakSet[object]] = {}
         self._renewals: dict[Socket, asyncio.Task[None]] = {}  # of credentials that end
 
-    def opening_lock(self, endpoint: Endpoint) -> asyncio.Lock:
+    def get_opening_lock(self, endpoint: Endpoint) -> asyncio.Lock:
         """Returns the lock that a connection holds while it looks for a socket to this address, and opens one."""
         return self._opening_locks.setdefault(endpoint.address, asyncio.Lock())
 
     def find_open_socket(self, endpoint: Endpoint) -> Socket | None:
         """Returns the open socket to this address; None if there is none."""
         socket = self._sockets.get(endpoint.address)
-        return socket if socket is not None and socket.lost is None else None
+        return socket if socket is not None and socket.end_reason is None else None
 
-    def add_user(self, endpoint: Endpoint, socket: Socket, user: object) -> None:
+    def store_socket_and_add_user(self, endpoint: Endpoint, socket: Socket, user: object) -> None:
         self._sockets[endpoint.address] = socket
         self._users.setdefault(socket, WeakSet()).add(user)
 
@@ -54,10 +54,10 @@ class SharedSockets:
         try:
             yield
         except ChasquiError:
-            self._forget(socket)
+            self._forget_socket(socket)
             raise
 
-    def _forget(self, socket: Socket) -> None:
+    def _forget_socket(self, socket: Socket) -> None:
         for address in [address for address, one in self._sockets.items() if one is socket]:
             del self._sockets[address]
 
@@ -74,7 +74,7 @@ class SharedSockets:
         if users:
             return
         del self._users[socket]
-        self._forget(socket)
+        self._forget_socket(socket)
         if (renewal := self._renewals.pop(socket, None)) is not None:
             renewal.cancel()
         close_socket()
@@ -83,10 +83,12 @@ class SharedSockets:
         """The last connection was collected as garbage, perhaps in another thread: what it left open ends."""
         if self._users and not self._loop.is_closed():
             with suppress(RuntimeError):  # the loop is closed meanwhile
-                self._loop.call_soon_threadsafe(_end_sockets, list(self._users), list(self._renewals.values()))
+                self._loop.call_soon_threadsafe(
+                    _end_sockets_and_renewals, list(self._users), list(self._renewals.values())
+                )
 
 
-def _end_sockets(sockets: list[Socket], renewals: list[asyncio.Task[None]]) -> None:
+def _end_sockets_and_renewals(sockets: list[Socket], renewals: list[asyncio.Task[None]]) -> None:
     for renewal in renewals:
         renewal.cancel()
     for socket in sockets:
@@ -97,7 +99,7 @@ _shared: WeakValueDictionary[tuple[Hashable, int], SharedSockets] = WeakValueDic
 _shared_lock = threading.Lock()
 
 
-def find_shared_sockets(key: Hashable, loop: asyncio.AbstractEventLoop) -> SharedSockets:
+def get_or_make_shared_sockets(key: Hashable, loop: asyncio.AbstractEventLoop) -> SharedSockets:
     """Returns the sockets of a key in an event loop; they are there while a connection uses them."""
     with _shared_lock:
         sockets = _shared.get((key, id(loop)))
@@ -106,7 +108,7 @@ def find_shared_sockets(key: Hashable, loop: asyncio.AbstractEventLoop) -> Share
         return sockets
 
 
-def _reset_in_child() -> None:
+def _forget_shared_sockets_in_child() -> None:
     """The sockets are those of the parent, and a thread of it may have held the lock when it forked."""
     global _shared_lock
     _shared_lock = threading.Lock()
@@ -114,4 +116,4 @@ def _reset_in_child() -> None:
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_reset_in_child)
+    os.register_at_fork(after_in_child=_forget_shared_sockets_in_child)

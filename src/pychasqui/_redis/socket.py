@@ -25,7 +25,7 @@ import hiredis
 from ..errors import ChasquiError, CommandTimeout, ConnectionLost, NotRedis, ReplyError
 from .dialect import Dialect
 from .error_actions import may_send_again_after, should_reconnect_after
-from .send_buffer import bytes_in_kernel_send_buffer
+from .send_buffer import count_bytes_in_send_buffer
 
 CONGESTED_BYTES = 1024 * 1024  # written and not yet read by the peer: a few of our largest batches
 
@@ -62,25 +62,27 @@ class Socket(asyncio.BufferedProtocol):
     def __init__(self, loop: asyncio.AbstractEventLoop, on_moved: Callable[[ReplyError], bool] | None = None) -> None:
         self.dialect: Dialect | None = None
         self.scripts: set[bytes] = set()  # hashes of the scripts that were sent on this socket
-        self.lost: ChasquiError | None = None  # why nothing more can be sent
+        self.end_reason: ChasquiError | None = None  # why nothing more can be sent
         self._is_retired = False  # it is lost, and what is in flight is still answered
-        self.refused_by: ReplyError | None = None  # the reply of a server that is the wrong one
+        self.wrong_server_reply: ReplyError | None = None  # the reply of a server that is the wrong one
         self._loop = loop
         self._on_moved = on_moved  # has those leave that need the slot; False if they cannot
-        self._parser = hiredis.Reader(protocolError=NotRedis, replyError=self._read_error, notEnoughData=_INCOMPLETE)
+        self._parser = hiredis.Reader(
+            protocolError=NotRedis, replyError=self._make_error_and_end_socket_if_wrong, notEnoughData=_INCOMPLETE
+        )
         # hot: one buffer for all reads; a plain Protocol gets new bytes from each, which takes 20 us longer when idle
         self._buffer = memoryview(bytearray(BUFFER_BYTES))
         self._pending: deque[tuple[OnReply, float, bool]] = deque()  # each with its deadline, and whether it is strict
         self._received = 0  # bytes
         self.arriving_bytes = 0  # bytes of the reply that is arriving, or that is being passed on
         self._max_reply_bytes = math.inf  # a larger reply ends the socket before it fills our memory
-        self._moved: tuple[int, int] | None = None  # bytes received and bytes unsent at the last check
+        self._bytes_at_last_check: tuple[int, int] | None = None  # bytes received and bytes unsent at the last check
         self._next_check_at = 0.0  # of what has moved: no earlier, however early the deadline of a new call is
         self._unsent: list[bytes] = []
         self._transport: asyncio.Transport | None = None
-        self._alarm: asyncio.TimerHandle | None = None
-        self._alarm_at = float("inf")
-        self._may_write: asyncio.Future[None] | None = None
+        self._deadline_timer: asyncio.TimerHandle | None = None
+        self._deadline_timer_at = float("inf")
+        self._congestion_end: asyncio.Future[None] | None = None
         self.watcher: object | None = None  # whose keys the server watches for this socket
         self._listeners: dict[bytes, Callable[[bytes], None]] = {}  # by channel
         self._refused: set[bytes] = set()  # channels to which the server refused the subscription
@@ -93,20 +95,20 @@ class Socket(asyncio.BufferedProtocol):
 
     def send(self, packed: bytes, deadline: float, on_reply: OnReply) -> None:
         """Queues a packed command for the write of this turn. `deadline` is in the loop's time."""
-        if self.lost is not None:
-            on_reply(self.lost)
+        if self.end_reason is not None:
+            on_reply(self.end_reason)
             return
         if not self._unsent:
             self._loop.call_soon(self.flush)
         self._unsent.append(packed)
         self._pending.append((on_reply, deadline, False))
-        if deadline < self._alarm_at:
+        if deadline < self._deadline_timer_at:
             self._set_deadline_timer(deadline)
 
-    def write_without_reply_handler(self, packed: bytes) -> None:
+    def write_if_open_without_reply_handler(self, packed: bytes) -> None:
         """Writes a packed command now, behind the commands that this turn has queued; expect_reply() must follow."""
         # hot: the server starts while the caller does its bookkeeping
-        if self.lost is None and self._transport is not None:
+        if self.end_reason is None and self._transport is not None:
             if self._unsent:
                 self.flush()
             self._transport.write(packed)
@@ -116,11 +118,11 @@ class Socket(asyncio.BufferedProtocol):
 
         This deadline is strict: past it on_reply gets CommandTimeout, also if the connection is slow but not dead.
         """
-        if self.lost is not None:
-            on_reply(self.lost)
+        if self.end_reason is not None:
+            on_reply(self.end_reason)
             return
         self._pending.append((on_reply, deadline, True))
-        if deadline < self._alarm_at:
+        if deadline < self._deadline_timer_at:
             self._set_deadline_timer(deadline)
 
     def ask(self, packed: bytes, deadline: float) -> asyncio.Future[Any]:
@@ -139,11 +141,11 @@ class Socket(asyncio.BufferedProtocol):
         name = channel.encode()
         if name not in self._listeners:
             packed = pack("SSUBSCRIBE", channel) if is_shard else pack("SUBSCRIBE", channel)
-            self.send(packed, deadline, partial(self._on_subscribe_reply, name))
+            self.send(packed, deadline, partial(self._note_if_subscription_refused, name))
         self._listeners[name] = on_message
         return name not in self._refused
 
-    def _on_subscribe_reply(self, channel: bytes, reply: Any) -> None:
+    def _note_if_subscription_refused(self, channel: bytes, reply: Any) -> None:
         """Gets the confirmation of a subscription, or an error, as for a user without the right to the channel."""
         if not isinstance(reply, ReplyError):
             return
@@ -173,32 +175,32 @@ class Socket(asyncio.BufferedProtocol):
 
     @property
     def is_congested(self) -> bool:
-        return self._may_write is not None
+        return self._congestion_end is not None
 
-    async def wait_until_uncongested(self) -> None:
-        """Waits until the peer has read enough of what was written."""
-        if self._may_write is not None:
-            await asyncio.shield(self._may_write)
+    async def wait_until_uncongested_or_ended(self) -> None:
+        """Waits until the peer has read enough of what was written, or the socket has ended."""
+        if self._congestion_end is not None:
+            await asyncio.shield(self._congestion_end)
 
     def drop(self, reason: ChasquiError) -> None:
         """Closes this socket at once; every call in flight fails with `reason`."""
-        if self.lost is None or self._is_retired:
-            self.lost, self._is_retired = reason, False
+        if self.end_reason is None or self._is_retired:
+            self.end_reason, self._is_retired = reason, False
             if self._transport is not None:
                 self._transport.abort()
-            self._fail_pending(reason)
+            self._fail_pending_and_wake_writers(reason)
 
     def close_when_answered(self, reason: ChasquiError) -> None:
         """Takes no more commands, and closes once everything in flight is answered, or RETIRE_TIMEOUT_S later."""
-        if self.lost is None:
+        if self.end_reason is None:
             deadline = self._loop.time() + RETIRE_TIMEOUT_S
             self.send(pack("PING"), deadline, self._close_after_last_reply)  # the last in the order
             self.flush()
-            self.lost, self._is_retired = reason, True
+            self.end_reason, self._is_retired = reason, True
 
     def _close_after_last_reply(self, reply: Any) -> None:
-        if self._is_retired and self.lost is not None:
-            self.drop(self.lost)
+        if self._is_retired and self.end_reason is not None:
+            self.drop(self.end_reason)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
@@ -228,13 +230,13 @@ class Socket(asyncio.BufferedProtocol):
         except IndexError:
             self.drop(_make_unasked_reply_error(reply))
 
-    def _read_error(self, message: str) -> ReplyError:
+    def _make_error_and_end_socket_if_wrong(self, message: str) -> ReplyError:
         """Makes the error for an error reply. The caller gets it first; then the socket ends, if it must."""
         error = ReplyError(message)
-        if should_reconnect_after(error) and self.refused_by is None:
+        if should_reconnect_after(error) and self.wrong_server_reply is None:
             if error.code == "MOVED" and self._on_moved is not None and self._on_moved(error):
                 return error
-            self.refused_by = error
+            self.wrong_server_reply = error
             if error.code == "MOVED":  # of one slot; the node is well, and answers what it has got already
                 self._loop.call_soon(self.close_when_answered, Redirected(f"connecting to another node: {error}"))
             else:
@@ -245,52 +247,52 @@ class Socket(asyncio.BufferedProtocol):
         self.drop(ConnectionLost(f"the connection was lost: {exc or 'the server closed it'}"))
 
     def pause_writing(self) -> None:
-        if self._may_write is None:
-            self._may_write = self._loop.create_future()
+        if self._congestion_end is None:
+            self._congestion_end = self._loop.create_future()
 
     def resume_writing(self) -> None:
-        waiting, self._may_write = self._may_write, None
+        waiting, self._congestion_end = self._congestion_end, None
         if waiting is not None and not waiting.done():
             waiting.set_result(None)
 
-    def _check_deadline(self) -> None:
+    def _enforce_deadlines(self) -> None:
         """Runs when the timer fires. One timer serves all calls: a reply does not move it."""
-        self._alarm_at, now = float("inf"), self._loop.time()
-        deadline = min((due for _, due, _ in self._pending), default=self._alarm_at)
+        self._deadline_timer_at, now = float("inf"), self._loop.time()
+        deadline = min((due for _, due, _ in self._pending), default=self._deadline_timer_at)
         if deadline > now:
-            self._moved = None
+            self._bytes_at_last_check = None
             if self._pending:
                 self._set_deadline_timer(deadline)
-        elif self._has_progressed_since_last_check(now):
-            self._time_out_strict_calls(now)
+        elif self._measure_progress_and_tell_if_any(now):
+            self._fail_overdue_strict_calls(now)
             strict = min((due for _, due, is_strict in self._pending if is_strict), default=self._next_check_at)
             self._set_deadline_timer(min(strict, self._next_check_at))
         else:
             self.drop(CommandTimeout("the server did not answer in time"))
 
-    def _has_progressed_since_last_check(self, now: float) -> bool:
+    def _measure_progress_and_tell_if_any(self, now: float) -> bool:
         """Returns whether bytes have moved since the last check, or whether it is too early for the next one.
 
         At the first check: whether part of a reply has arrived, or a large write is unsent.
         """
-        if self._moved is not None and now < self._next_check_at:
+        if self._bytes_at_last_check is not None and now < self._next_check_at:
             return True
         self._next_check_at = now + PROGRESS_PERIOD_S
-        unsent, before = self._written_bytes_not_yet_received(), self._moved
-        self._moved = (self._received, unsent)
+        unsent, before = self._count_unreceived_written_bytes(), self._bytes_at_last_check
+        self._bytes_at_last_check = (self._received, unsent)
         if before is None:
             return self._parser.has_data() or unsent >= LARGE_WRITE_BYTES
         return self._received - before[0] >= MIN_PROGRESS_BYTES or before[1] - unsent >= MIN_PROGRESS_BYTES
 
-    def _written_bytes_not_yet_received(self) -> int:
+    def _count_unreceived_written_bytes(self) -> int:
         """Returns how many bytes are not received yet: in the transport's buffer and, where known, in the system's."""
         if self._transport is None:
             return 0
-        return self._transport.get_write_buffer_size() + bytes_in_kernel_send_buffer(
+        return self._transport.get_write_buffer_size() + count_bytes_in_send_buffer(
             self._transport.get_extra_info("socket")
         )
 
-    def _time_out_strict_calls(self, now: float) -> None:
+    def _fail_overdue_strict_calls(self, now: float) -> None:
         """Fails strict calls past their deadline. Their replies keep their places in the order and are dropped.
 
         Their deadlines stay: until the replies have come, the line must move, or those who wait to write never could.
@@ -304,14 +306,14 @@ class Socket(asyncio.BufferedProtocol):
             on_reply(CommandTimeout("the server did not answer in time"))
 
     def _set_deadline_timer(self, deadline: float) -> None:
-        if self._alarm is not None:
-            self._alarm.cancel()
-        self._alarm_at = deadline
-        self._alarm = self._loop.call_at(deadline, self._check_deadline)
+        if self._deadline_timer is not None:
+            self._deadline_timer.cancel()
+        self._deadline_timer_at = deadline
+        self._deadline_timer = self._loop.call_at(deadline, self._enforce_deadlines)
 
-    def _fail_pending(self, reason: ChasquiError) -> None:
-        if self._alarm is not None:
-            self._alarm.cancel()
+    def _fail_pending_and_wake_writers(self, reason: ChasquiError) -> None:
+        if self._deadline_timer is not None:
+            self._deadline_timer.cancel()
         self.resume_writing()
         self._unsent.clear()
         while self._pending:

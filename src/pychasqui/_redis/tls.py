@@ -62,10 +62,10 @@ def make_tls_context(options: Mapping[str, str]) -> ssl.SSLContext:
     context.verify_flags |= _read_flags(options, "ssl_include_verify_flags")
     context.verify_flags &= ~_read_flags(options, "ssl_exclude_verify_flags")
     if "ssl_ciphers" in options:
-        with _name_option_in_errors("ssl_ciphers"):
+        with _naming_option_in_errors("ssl_ciphers"):
             context.set_ciphers(options["ssl_ciphers"])
     if "ssl_certfile" in options or "ssl_keyfile" in options:
-        with _name_option_in_errors("ssl_certfile, ssl_keyfile or ssl_password"):
+        with _naming_option_in_errors("ssl_certfile, ssl_keyfile or ssl_password"):
             # An empty password and not None: without a password OpenSSL would prompt on the terminal.
             password = options.get("ssl_password", "")
             context.load_cert_chain(options.get("ssl_certfile", ""), options.get("ssl_keyfile"), password)
@@ -93,14 +93,14 @@ def find_tls_remedy(text: str) -> str:
 
 
 def _make_context_with_authorities(options: Mapping[str, str]) -> ssl.SSLContext:
-    with _name_option_in_errors("ssl_ca_certs, ssl_ca_path or ssl_ca_data"):
+    with _naming_option_in_errors("ssl_ca_certs, ssl_ca_path or ssl_ca_data"):
         return ssl.create_default_context(
             cafile=options.get("ssl_ca_certs"), capath=options.get("ssl_ca_path"), cadata=options.get("ssl_ca_data")
         )
 
 
 @contextmanager
-def _name_option_in_errors(option: str) -> Iterator[None]:
+def _naming_option_in_errors(option: str) -> Iterator[None]:
     """Turns an error of the ssl module into one that names the option and shows no value."""
     try:
         yield

@@ -110,7 +110,7 @@ class LeaseHolder:
                     try:
                         # Read each time: a renewal of the dead process may have come, and no other has its name.
                         broker, me = self._get_broker(lease), (lease.group, lease.consumer_id)
-                        await broker.leave_group(*me, await broker.read_lease(*me))
+                        await broker.leave_group_if_lease_is_same(*me, await broker.read_lease_end_or_zero(*me))
                     except RedisTrouble:
                         await asyncio.sleep(pause.lengthen_pause_s())
                     else:
@@ -124,7 +124,7 @@ class LeaseHolder:
         """All workers of one server share a connection."""
         address, keys = (lease.redis_url, lease.tls), Keys(lease.queue_name)
         if (broker := self._brokers.get(address)) is not None:
-            return broker.for_queue(keys)
+            return broker.make_broker_for_queue(keys)
         provider = self._make_provider(lease.redis_url) if lease.has_provider else None
         name = "chasqui-supervisor"
         connector = Connector(lease.redis_url, tls=lease.tls, client_name=name, credential_provider=provider)

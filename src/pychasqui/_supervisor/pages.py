@@ -69,7 +69,7 @@ class SupervisorPages:
         for text in self._last.pop(child, {}).values():
             self._merged.add_counts_of_ended_process(text)
         if not child.was_asked_to_end:
-            self._deaths.add()
+            self._deaths.increase()
 
     async def _fetch_metrics(self) -> None:
         started = [(child, child.started) for child in self._children() if child.started is not None]

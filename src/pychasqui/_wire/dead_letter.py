@@ -151,7 +151,7 @@ def read_dead_letter(entry: Entry) -> DeadJob:
     )
 
 
-def encode_letter_as_read(letter: DeadJob) -> list[bytes]:
+def encode_letter_as_read_or_changed(letter: DeadJob) -> list[bytes]:
     """Writes a letter that was read before, as it was; one that was changed since, from its attributes."""
     if letter.words and read_dead_letter([letter.dlq_id.encode(), list(letter.words)]) == letter:
         return list(letter.words)

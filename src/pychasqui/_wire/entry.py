@@ -27,7 +27,7 @@ def read_job_fields(fields: list[Any]) -> tuple[bytes, bytes | None, bool]:
     return pairs[ENVELOPE], pairs.get(NAME), _UNIQUE in pairs
 
 
-def entry_sort_key(entry_id: bytes) -> tuple[int, int]:
+def make_entry_sort_key(entry_id: bytes) -> tuple[int, int]:
     """Returns what an entry id is compared by with others; (0, 0) for anything that no server makes."""
     ms, _, sequence = entry_id.partition(b"-")
     try:
@@ -36,7 +36,7 @@ def entry_sort_key(entry_id: bytes) -> tuple[int, int]:
         return 0, 0
 
 
-def read_envelope_and_name(entry: Entry) -> tuple[bytes, str]:
+def read_envelope_and_name_or_empty(entry: Entry) -> tuple[bytes, str]:
     """Returns envelope and name of any entry, b"" and "" where there is none."""
     fields = read_first_pairs(entry[1])
     return fields.get(ENVELOPE, b""), decode_name_or_empty(fields.get(NAME))
@@ -52,13 +52,13 @@ def may_hold_uniqueness_key_without_field(job_id: str) -> bool:
     return len(job_id) != ULID_CHARS or not ((raw := job_id.encode()).isupper() and raw.isalnum())
 
 
-def read_entry_id_in_uniqueness_key(value: bytes) -> bytes | None:
+def find_entry_id_in_uniqueness_key(value: bytes) -> bytes | None:
     """Returns the entry id in a uniqueness key; None while the job is delayed, and for anything else there."""
     entry_id = value.removeprefix(b"w")  # the key lasts for a window
     return entry_id if _ENTRY_ID.fullmatch(entry_id) else None
 
 
-def read_name_of_rejected(fields: list[bytes] | None) -> str:
+def read_name_of_rejected_or_empty(fields: list[bytes] | None) -> str:
     """Returns the name of an entry that could not become a job; "" if it has none."""
     words = fields or []
     return decode_name_or_empty(dict(zip(words[::2], words[1::2], strict=False)).get(NAME))

@@ -74,7 +74,7 @@ def encode_extras(**extras: Any) -> bytes:
     return encode(extras)
 
 
-def read_extra(extras: bytes, name: str) -> Any:
+def read_extra_or_none(extras: bytes, name: str) -> Any:
     """Returns one of the extras; None if it is missing, or if what follows the envelope is no map."""
     try:
         return decode_data(extras).get(name)
@@ -82,9 +82,9 @@ def read_extra(extras: bytes, name: str) -> Any:
         return None
 
 
-def read_snoozes(extras: bytes, counter: str = SNOOZES) -> int:
+def read_put_back_count(extras: bytes, counter: str = SNOOZES) -> int:
     """Returns how often a job was put back by Snooze or, with PUT_BACKS, because its name was unknown."""
-    snoozes = read_extra(extras, counter) if extras else 0
+    snoozes = read_extra_or_none(extras, counter) if extras else 0
     return snoozes if type(snoozes) is int and snoozes > 0 else 0
 
 
@@ -92,20 +92,20 @@ def read_timeout_s_or_zero(extras: bytes) -> float:
     """Returns how long a run of the job may take; 0 if its producer has set no time."""
     if b"to" not in extras:  # hot: a traced job has extras, too, and most jobs have no timeout
         return 0.0
-    timeout_ms = read_extra(extras, TIMEOUT)
+    timeout_ms = read_extra_or_none(extras, TIMEOUT)
     return timeout_ms / 1000 if type(timeout_ms) is int and 0 < timeout_ms < 2**53 else 0.0
 
 
-def read_expiry_ms(extras: bytes) -> int | None:
+def read_expiry_ms_or_none(extras: bytes) -> int | None:
     """Returns the server's time from which on the job is not started; None if it may start at any time."""
-    expires_ms = read_extra(extras, EXPIRES) if b"x" in extras else None
+    expires_ms = read_extra_or_none(extras, EXPIRES) if b"x" in extras else None
     return expires_ms if type(expires_ms) is int and expires_ms >= 0 else None
 
 
 def make_extras_of_first_run(extras: bytes) -> bytes:
     """Returns the extras without those that count runs, or end them: a job that is replayed begins from the start."""
     for name in (EXPIRES, SNOOZES, PUT_BACKS):
-        if extras and read_extra(extras, name) is not None:
+        if extras and read_extra_or_none(extras, name) is not None:
             extras = set_or_remove_extra(extras, name, None)
     return extras
 
@@ -166,7 +166,7 @@ def decode_envelope(data: bytes) -> Envelope:
         if data[0] == 0x95:
             return _decode_five_fields(data, b"")
     except (IndexError, *DECODER_REFUSALS) as refusal:
-        envelope = _decode_with_extras(data, refusal)
+        envelope = _decode_with_extras_or_none(data, refusal)
         if envelope is not None:
             return envelope
     return _decode_unusual(data)
@@ -178,7 +178,7 @@ def _decode_five_fields(data: bytes, extras: bytes) -> Envelope:
     return Envelope(job_id, payload, created_at_ms, attempt, override, extras)
 
 
-def _decode_with_extras(data: bytes, refusal: Exception) -> Envelope | None:
+def _decode_with_extras_or_none(data: bytes, refusal: Exception) -> Envelope | None:
     """Decodes the usual array with something behind it; None if it is not that."""
     # hot: 2.1 us, with a retry override 2.8; reading the array field by field takes 22 and 47
     end = read_value_end_from_error(refusal)

@@ -9,11 +9,11 @@ LINE = "line"
 MAX_LINE_BYTES = 4096
 
 
-def cut_line(line: str) -> str:
+def cut_log_line(line: str) -> str:
     """Cuts a line to its bound, at the end of a character."""
     return line.encode("utf-8", "backslashreplace")[:MAX_LINE_BYTES].decode("utf-8", "ignore")
 
 
-def read_line(entry: Entry) -> str | None:
+def read_log_line_or_none(entry: Entry) -> str | None:
     """Returns the line, whatever its field is called; None if the entry has none."""
     return read_cut_text(next(iter(read_first_pairs(entry[1]).values()), None))

@@ -15,7 +15,7 @@ def make_delayed_member(name: str, envelope: bytes) -> bytes:
     return len(raw).to_bytes(4, "little") + raw + envelope
 
 
-def split_member(member: bytes) -> tuple[str, bytes]:
+def split_delayed_member(member: bytes) -> tuple[str, bytes]:
     """Returns name and envelope."""
     if len(member) < 4:
         raise DecodeError(f"the delayed member has {len(member)} bytes, fewer than the 4 of its name's length")

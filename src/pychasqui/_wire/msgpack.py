@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 import msgspec
 
 from ..errors import DecodeError, PayloadTooLarge, UnsupportedData
-from .msgpack_scan import MAX_DEPTH, MAX_GROWTH, Scan, allowed_memory_bytes_for, scan_to_end_of_value
+from .msgpack_scan import MAX_DEPTH, MAX_GROWTH, Scan, compute_allowed_memory_bytes, scan_to_end_of_value
 
 encode = msgspec.msgpack.Encoder().encode
 
@@ -77,7 +77,9 @@ def _have_all_plain_content(values_of_layer: list[Any]) -> bool:
 def _check_decodable(encoded: bytes) -> bytes:
     if len(encoded) >= _SCAN_BYTES:
         try:
-            scan_to_end_of_value(encoded, 0, max_depth=MAX_DEPTH, max_memory_bytes=allowed_memory_bytes_for(encoded))
+            scan_to_end_of_value(
+                encoded, 0, max_depth=MAX_DEPTH, max_memory_bytes=compute_allowed_memory_bytes(encoded)
+            )
         except DecodeError as refusal:
             raise PayloadTooLarge(f"no worker would decode the data: {refusal}") from None
     return encoded
@@ -187,7 +189,7 @@ def make_scan_if_needed(payload: bytes) -> Scan | None:
     """Returns the scan that must end before a payload of this size is decoded; None if it needs none."""
     if len(payload) < _SCAN_BYTES:
         return None
-    return Scan(payload, 0, max_depth=MAX_DEPTH, max_memory_bytes=allowed_memory_bytes_for(payload))
+    return Scan(payload, 0, max_depth=MAX_DEPTH, max_memory_bytes=compute_allowed_memory_bytes(payload))
 
 
 def decode_scanned(payload: bytes) -> Any:

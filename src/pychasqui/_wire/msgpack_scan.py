@@ -20,7 +20,7 @@ MAX_DEPTH = 500
 MAX_GROWTH = 15
 
 
-def allowed_memory_bytes_for(payload: bytes) -> int:
+def compute_allowed_memory_bytes(payload: bytes) -> int:
     """Returns how many bytes the objects in this payload may take."""
     return MAX_GROWTH * max(len(payload), 2**20)
 
@@ -95,7 +95,7 @@ class Scan:
             outer.append(left)
             if first < 0x90 or first > 0xDD:
                 left = 2 * count
-                memory -= _dict_memory_bytes(count)
+                memory -= _estimate_dict_memory_bytes(count)
             else:
                 left = count
                 memory -= 56 + 9 * count + 64 * (count > 16)
@@ -184,7 +184,7 @@ def is_bin(first: int) -> bool:
     return 0xC4 <= first < 0xC7
 
 
-def _dict_memory_bytes(count: int) -> int:
+def _estimate_dict_memory_bytes(count: int) -> int:
     if count < 6:
         return 240 if count else 64
     # CPython keeps a power of two of slots, up to two thirds of them used. A large table coexists with its predecessor

@@ -248,7 +248,9 @@ class Acker(Service):
         ids = [job.entry_id for job in jobs]
         results = [(job.id, job.result) for job in jobs if job.result is not None]
         unique = [(job.entry_id, job.id) for job in jobs if job.may_be_unique]
-        refused = await self._broker.ack_with_results(self._group, self._result_ttl_ms, ids, results, unique, events)
+        refused = await self._broker.ack_and_store_results(
+            self._group, self._result_ttl_ms, ids, results, unique, events
+        )
         if refused:
             log.warning("Redis has refused %d results; their jobs are done", refused)
 
@@ -273,7 +275,9 @@ class Acker(Service):
             log_unstored_result(job, why)
 
     async def _ack_and_release_unique_ids(self, jobs: list[Delivery], events: EventsOnSend | None) -> None:
-        await self._broker.ack_unique(self._group, [(job.entry_id, job.id) for job in jobs], events)
+        await self._broker.ack_and_release_uniqueness_keys(
+            self._group, [(job.entry_id, job.id) for job in jobs], events
+        )
 
     def _remove_and_record_acked_jobs(
         self, done_jobs: list[Delivery], acked_jobs: list[Delivery], kind: OutcomeKind

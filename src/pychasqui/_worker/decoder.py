@@ -18,7 +18,7 @@ from .._wire.entry import (
     may_hold_uniqueness_key_without_field,
     read_job_fields,
 )
-from .._wire.envelope import decode_delivery, decode_envelope, read_expiry_ms, read_timeout_s_or_zero
+from .._wire.envelope import decode_delivery, decode_envelope, read_expiry_ms_or_none, read_timeout_s_or_zero
 from .._wire.msgpack import decode_scanned, make_scan_if_needed
 from ..errors import DecodeError
 from .job_stops import JobStops
@@ -113,7 +113,7 @@ class Decoder:
             elif not self._queue_bury_if_exhausted(job):
                 self._apply_own_timeout_if_set(job)
                 # One that may expire is decoded again when it is to start: until then it may have to wait here.
-                may_expire = read_expiry_ms(job.extras) is not None
+                may_expire = read_expiry_ms_or_none(job.extras) is not None
                 jobs.append(_make_undecoded_delivery(entry_id, fields, earlier_deliveries) if may_expire else job)
         if self._stops.cancellations is None:
             return jobs
@@ -188,7 +188,7 @@ class Decoder:
         return True
 
     async def _wait_for_clock_and_check_expiry(self, extras: bytes) -> bool:
-        expires_ms = read_expiry_ms(extras) if extras else None
+        expires_ms = read_expiry_ms_or_none(extras) if extras else None
         return expires_ms is not None and await self._server_clock.ask_if_due_and_estimate_now_ms() >= expires_ms
 
     def _queue_bury_if_exhausted(self, job: Delivery) -> bool:

@@ -22,8 +22,8 @@ from .._core.outcome import (
 )
 from .._core.retry_options import KINDS, RetryPolicy
 from .._wire.dead_letter import LastError, encode_dead_letter, encode_letter_of_rejected_entry
-from .._wire.entry import read_name_of_rejected
-from .._wire.envelope import PUT_BACKS, SNOOZES, encode_envelope, read_snoozes, set_or_remove_extra
+from .._wire.entry import read_name_of_rejected_or_empty
+from .._wire.envelope import PUT_BACKS, SNOOZES, encode_envelope, read_put_back_count, set_or_remove_extra
 from .._wire.member import make_delayed_member
 from .failure_log import FailureLog, describe_failure
 from .job_stops import JobStops
@@ -66,7 +66,7 @@ class FailureHandler:
             error = stop.choose_error_for_timed_out_run(error)
         failure = read_failure(error)
         counter = PUT_BACKS if failure.is_unknown_task else SNOOZES
-        snoozes = 0 if failure.snooze_limit is None else read_snoozes(job.extras, counter)
+        snoozes = 0 if failure.snooze_limit is None else read_put_back_count(job.extras, counter)
         outcome = decide_retry_or_dead(job, failure, self._max_attempts, self._policy, _random_below, snoozes)
         if isinstance(outcome, Retry):
             member = (
@@ -102,7 +102,7 @@ class FailureHandler:
             log.warning("entry %s cannot be run and is dead: %s: %.200r", entry_id.decode(), reason, detail)
         letter = encode_letter_of_rejected_entry(entry_id, fields, reason, detail, self._consumer)
         self._queue_bury(
-            Buried(entry_id, delivery, letter, None, False, read_name_of_rejected(fields), now_ms(), reason, 0)
+            Buried(entry_id, delivery, letter, None, False, read_name_of_rejected_or_empty(fields), now_ms(), reason, 0)
         )
 
     def _log_and_queue_reschedule(self, job: Delivery, failure: Failure, delay_ms: int, member: bytes) -> None:

@@ -34,9 +34,9 @@ async def wait_until_idle(broker: Broker, keys: Keys, shared: Shared) -> None:
 
 async def _check_if_idle(broker: Broker, inspector: InspectorBroker, shared: Shared) -> bool:
     """A paused queue has nothing to do. Looks from where jobs come to where they go, so that none slips past."""
-    _, due_for_ms = await broker.count_delayed_and_overdue_ms()
+    _, due_for_ms = await broker.count_delayed_and_read_overdue_ms()
     if not shared.is_paused.is_set and (due_for_ms or await inspector.read_waiting_page("", 1)):
         return False
-    holders = await broker.count_held_entries(shared.group)
+    holders = await broker.count_held_entries_by_consumer(shared.group)
     own, released = holders.get(shared.consumer.encode(), 0), holders.get(RELEASED.encode(), 0)
     return own == 0 and (released == 0 or shared.is_paused.is_set)

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from .._core.clock import lease_clock
 from .._redis.replies import ClaimedEntry, Entry
-from .._wire.entry import entry_sort_key
+from .._wire.entry import make_entry_sort_key
 from ..metrics import ReaderBatch
 from .decoder import Decoder
 from .group_recovery import GroupRecovery
@@ -124,8 +124,8 @@ class Intake:
         ):
             self._last_id = last
             return False
-        self._last_id = max(greatest, last, key=entry_sort_key)
-        return entry_sort_key(first) <= entry_sort_key(greatest)
+        self._last_id = max(greatest, last, key=make_entry_sort_key)
+        return make_entry_sort_key(first) <= make_entry_sort_key(greatest)
 
     # Claimed entries and orphans ------------------------------------------------------------------------------------
 
@@ -170,7 +170,7 @@ class Intake:
     def _decode_or_settle_and_put_into_lanes(self, claimed: list[ClaimedEntry]) -> None:
         if not claimed:
             return
-        self._last_id = max(self._last_id, *(entry.id for entry in claimed), key=entry_sort_key)
+        self._last_id = max(self._last_id, *(entry.id for entry in claimed), key=make_entry_sort_key)
         self._prefetch.record_entry_sizes(len(claimed), sum(map(_count_entry_bytes, claimed)))
         for entry in claimed:
             if entry.fields is not None:

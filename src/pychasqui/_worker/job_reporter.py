@@ -17,7 +17,7 @@ from typing import Any
 from .._core.guarded_log import GuardedLogger
 from .._redis.broker import Broker
 from .._wire.event import Event, make_progress_event
-from .._wire.job_log import cut_line
+from .._wire.job_log import cut_log_line
 from ..errors import ConnectionLost, RedisTrouble
 from .job_stops import JobStops
 
@@ -54,18 +54,18 @@ class JobReporter:
         return Reported(self._has_room)
 
     def report_or_drop_log_line(self, job_id: str, line: str) -> Reported:
-        self._call_in_loop_unless_ended(self._send_or_drop_line, job_id, cut_line(line))
+        self._call_in_loop_unless_ended(self._send_or_drop_line, job_id, cut_log_line(line))
         return Reported(self._has_room)
 
     def _send_or_drop_progress(self, job_id: str, job_name: str, percent: int, extras: tuple[str | int, ...]) -> None:
         if self._take_turn_room_or_log_loss(REPORT_COST_BYTES):
-            self._broker.set_progress(job_id, percent, self._kept_ms, self._log_if_newly_lost)
+            self._broker.send_progress(job_id, percent, self._kept_ms, self._log_if_newly_lost)
             if self._emit is not None:
                 self._emit([make_progress_event(job_id, job_name, percent, extras)])
 
     def _send_or_drop_line(self, job_id: str, line: str) -> None:
         if self._take_turn_room_or_log_loss(REPORT_COST_BYTES + len(line)):
-            self._broker.add_log_line(job_id, line, MAX_LINES, self._kept_ms, self._log_if_newly_lost)
+            self._broker.send_log_line(job_id, line, MAX_LINES, self._kept_ms, self._log_if_newly_lost)
 
     def _take_turn_room_or_log_loss(self, size: int) -> bool:
         """Takes room for a report in this turn of the loop. Returns False if there is none, and logs the loss."""

@@ -135,13 +135,13 @@ class LeaseRenewal:
         first, *others = (entries[start : start + IDS_A_CALL] for start in range(0, max(len(entries), 1), IDS_A_CALL))
         record, kept_ms = self._record_maker.make_worker_record(), self._record_maker.kept_ms
         answers = await asyncio.gather(
-            self._broker.renew_worker_lease(*me, first, record=record, record_kept_ms=kept_ms),
-            *(self._broker.renew_worker_lease(*me, batch) for batch in others),
+            self._broker.renew_lease_and_held_entries(*me, first, record=record, record_kept_ms=kept_ms),
+            *(self._broker.renew_lease_and_held_entries(*me, batch) for batch in others),
         )
         if answers[0].flags is not None:
             self._queue_watch.pass_on_pause_and_request_check(answers[0].flags)
-        self._living_workers.set_count(answers[0].living)
-        if answers[0].over:
+        self._living_workers.set_count(answers[0].living_count)
+        if answers[0].ended_count:
             self._call_soon_in_worker_loop_if_running(self._ended_leases.send)
         return {entry_id for answer in answers for entry_id in answer.lost}
 
@@ -153,7 +153,7 @@ class LeaseRenewal:
             self._has_left = True
             me = (self._group, self._consumer)
             # A renewal may follow before this call reaches Redis: it ends no other lease than the one that is read.
-            await self._broker.leave_group(*me, await self._broker.read_lease(*me))
+            await self._broker.leave_group_if_lease_is_same(*me, await self._broker.read_lease_end_or_zero(*me))
 
     def _apply_renewal_and_choose_pause_s(self, sent_at: float, lost_ids: set[bytes], *, was_over: bool) -> float:
         """Applies a renewal that was answered; one whose answer came too late extends no lease, and the next follows at

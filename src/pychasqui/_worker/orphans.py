@@ -114,7 +114,7 @@ class Orphans:
         with self._intake.collecting_arrived_ids() as known:
             known |= self._holdings.collect_held_delivery_numbers().keys() | self._releaser.unconfirmed_ids
             asked = self._intake.make_staleness_mark()
-            page = await self._broker.list_pending(
+            page = await self._broker.list_pending_page(
                 self._group, self._consumer, *search, ORPHANS_A_PAGE, self._prefetch.choose_byte_bounds()
             )
             lost = self._intake.adopt_unknown_entries_unless_stale(page, known, asked)
@@ -128,7 +128,7 @@ class Orphans:
         after, has_more = b"", True
         try:
             while has_more:
-                page = await self._broker.list_pending_ids(self._group, self._consumer, after, b"+", ORPHANS_A_PAGE)
+                page = await self._broker.list_pending_id_page(self._group, self._consumer, after, b"+", ORPHANS_A_PAGE)
                 known = set(self._holdings.collect_held_delivery_numbers())
                 if not self._is_closing.is_set:  # a second release would let them come back before the first is refused
                     known |= self._releaser.unconfirmed_ids

@@ -77,19 +77,19 @@ class PromoterService(LeaderService):
         # The leader looks at least every rest_s, and at each published time, and learns then what is due next.
         if delay_ms / 1000 < 2 * self._rest_s and (due < self._hinted_due or self._hinted_due <= now):
             self._hinted_due = due
-            self._broker.publish_due(delay_ms)
+            self._broker.publish_due_hint(delay_ms)
 
     async def _release_leader_lease(self) -> None:
-        await self._broker.release_promoter_lease(self._holder)
+        await self._broker.release_promoter_lease_if_held(self._holder)
 
     async def _try_to_subscribe_to_due_hints(self) -> bool:
-        return await self._broker.subscribe_to_due_hints_while_connected(self.apply_due_hint_if_leading)
+        return await self._broker.try_to_subscribe_to_due_hints(self.apply_due_hint_if_leading)
 
     async def _do_due_if_leader_and_choose_pause_s(self, *, gets_no_messages: bool) -> float:
         now = clock.monotonic()
         was_expected = now >= self._next_due
         self._next_due = float("inf")
-        done = await self._broker.promote_batch_if_leader(
+        done = await self._broker.try_to_lead_and_promote_batch(
             self._holder, self._lease_ms, self._batch, events_max_len=self._events_max_len
         )
         self._note_leader_and_log_changes(done.other)
@@ -129,5 +129,5 @@ class PromoterService(LeaderService):
         self, record_metric: Callable[[Record], None], promotion: Promotion
     ) -> None:
         """Records the metric. Only this asks Redis how many jobs are delayed."""
-        depth, lag_ms = await self._broker.count_delayed_and_overdue_ms()
+        depth, lag_ms = await self._broker.count_delayed_and_read_overdue_ms()
         record_metric(PromoterTick(promotion.promoted, depth, lag_ms))

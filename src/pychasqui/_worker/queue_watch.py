@@ -43,7 +43,7 @@ class QueueWatch:
 
     async def try_to_subscribe(self) -> None:
         """Subscribes, once for each socket, unless it cannot. What is asked behind it misses no message."""
-        await self._broker.subscribe_to_pause_and_cancel_hints_while_connected(self._request_check)
+        await self._broker.try_to_subscribe_to_pause_and_cancel_hints(self._request_check)
 
     def pass_on_pause_and_request_check(self, flags: QueueFlags) -> None:
         """Passes on what a renewal found. Notes about cancelled jobs, or that there are none any more, are read."""

@@ -71,7 +71,7 @@ class ReadTurns:
             self._waits_until = now + TURN_S
             return 0.0
         with suppress(RedisTrouble):  # without messages it looks from time to time
-            await self._broker.subscribe_to_backlog_hints_while_connected(self._note_backlog_hint_and_wake)
+            await self._broker.try_to_subscribe_to_backlog_hints(self._note_backlog_hint_and_wake)
         pause_s = min(max(JOINT_POLL_INTERVAL_S * others, SHORTEST_REST_S), LONGEST_REST_S)
         return pause_s * random.uniform(0.5, 1.5)
 

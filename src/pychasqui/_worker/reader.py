@@ -263,7 +263,7 @@ class Reader(Service):
 
     async def _read_by_bytes_into_intake(self, count: int) -> list[ClaimedEntry]:
         """Reads by a script as many entries as fit into the bytes that are left, without waiting: for large entries."""
-        claimed = await self._broker.read_within_bounds(
+        claimed = await self._broker.read_now_within_bounds(
             self._group, self._consumer, count, self._prefetch.choose_byte_bounds()
         )
         self._outage.end()

@@ -127,12 +127,12 @@ class Reclaimer(Service):
     async def _scan_all_consumers_and_sweep_if_due(self) -> None:
         self._next_suspect_s = float("inf")
         self._known_empty.clear()
-        holders = await self._broker.count_held_entries(self._group)
+        holders = await self._broker.count_held_entries_by_consumer(self._group)
         self._orphans.flag_orphans_after_repeated_surplus(holders.pop(self._consumer.encode(), 0))
         sweeps = clock.monotonic() >= self._sweep_at  # also for names that hold nothing, so that they do not pile up
         if not (holders or sweeps):
             return
-        leases = await self._broker.read_leases(self._group)
+        leases = await self._broker.read_lease_ends(self._group)
         if sweeps:
             self._sweep_at = clock.monotonic() + self._living_workers.scale_pause_by_workers(SWEEP_S, MAX_FULL_SCANNERS)
             await self._recovery.shorten_impossible_leases(self._broker)

@@ -17,5 +17,5 @@ class RegistryWriter:
     async def register_queue_if_due(self) -> None:
         """Raises if the connection is lost; then it is still due."""
         if lease_clock() >= self._due_at:
-            await self._broker.register_queue()
+            await self._broker.register_queue_or_log_refusal()
             self._due_at = lease_clock() + REGISTER_EVERY_S

@@ -82,17 +82,17 @@ class SchedulerService(LeaderService):
         self.missed = 0  # how often a repeatable was found that had not been fired in time
 
     async def _release_leader_lease(self) -> None:
-        await self._repeats.release_scheduler_lease(self._holder)
+        await self._repeats.release_scheduler_lease_if_held(self._holder)
 
     async def _try_to_subscribe_to_due_hints(self) -> bool:
-        return await self._repeats.subscribe_to_due_hints_while_connected(self.apply_due_hint_if_leading)
+        return await self._repeats.try_to_subscribe_to_due_hints(self.apply_due_hint_if_leading)
 
     async def _do_due_if_leader_and_choose_pause_s(self, *, gets_no_messages: bool) -> float:
         self._next_due, self._gives_way = float("inf"), False
         asked_at = clock.monotonic()
         # What is left due comes first in the list: it must not keep the others out.
         max_due = self._batch + len(self._left_due)
-        due = await self._repeats.take_lease_and_list_due(self._holder, self._lease_ms, max_due)
+        due = await self._repeats.try_to_lead_and_list_due(self._holder, self._lease_ms, max_due)
         self._note_leader_and_log_changes(due.other)
         if due.other is not None:
             return self._choose_standby_pause_s(due.next_due_ms, self._tick_s)
@@ -104,7 +104,7 @@ class SchedulerService(LeaderService):
             elif isinstance(fires, tuple):
                 await self._try_to_bury_repeatable(*fires, due.now_ms)
             else:
-                moved = await self._repeats.fire(fires)
+                moved = await self._repeats.fire_those_unchanged(fires)
                 has_moved = has_moved or any(moved)
                 self._record_added_jobs(fires, moved)
                 soonest = min([soonest, *(one.next_ms for one in fires if one.next_ms is not None)])

@@ -123,8 +123,8 @@ class Shutdown:
         try:
             async with asyncio.timeout(CLOSING_S):
                 # Read once: when the first call was executed and its answer lost, the next worker may have the name.
-                lease = await _retry_shutdown_command(broker.read_lease, shared.group, shared.consumer)
-                await _retry_shutdown_command(broker.leave_group, shared.group, shared.consumer, lease)
+                lease = await _retry_shutdown_command(broker.read_lease_end_or_zero, shared.group, shared.consumer)
+                await _retry_shutdown_command(broker.leave_group_if_lease_is_same, shared.group, shared.consumer, lease)
         except (RedisTrouble, TimeoutError) as error:
             log.info("worker %s leaves its name in the group: %r", shared.consumer, error)
 

@@ -108,7 +108,7 @@ class Startup:
             async with asyncio.timeout(GIVE_UP_NAME_S):
                 claim = await self._broker.try_to_claim_name(*me, self._token, self._config.lease_ms)
                 if claim.left_ms == 0:
-                    await self._broker.leave_group(*me, await self._broker.read_lease(*me))
+                    await self._broker.leave_group_if_lease_is_same(*me, await self._broker.read_lease_end_or_zero(*me))
 
     async def _claim_name_unless_taken(self, *, is_confirmation: bool = False) -> OtherClaim:
         """Claims the name, unless it is another's."""
@@ -149,10 +149,12 @@ class Startup:
         try:
             last = await self._retry_until_answered(self._broker.read_last_pending_id, self._group)
             while last and (
-                seen := await self._retry_until_answered(self._broker.list_pending_ids, *me, after, last, COUNT_A_CALL)
+                seen := await self._retry_until_answered(
+                    self._broker.list_pending_id_page, *me, after, last, COUNT_A_CALL
+                )
             ):
                 # Sent again with the deliveries that were seen at first: nothing counts twice.
-                await self._retry_until_answered(self._broker.increment_delivery_counts, *me, seen)
+                await self._retry_until_answered(self._broker.increment_delivery_counts_if_same, *me, seen)
                 self._components.shared.may_have_orphans.set()
                 after = seen[-1][0]
         except ReplyError as error:

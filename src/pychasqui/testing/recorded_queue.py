@@ -61,7 +61,7 @@ class RecordedQueue(Queue):
         checks.check_int("wait_replicas", wait_replicas, 0)
         checks.check_is_iterable("jobs", jobs, "of mappings with add()'s arguments")
         given = list(jobs)
-        self._own_encoder.encode_all(given)
+        self._own_encoder.check_and_encode_all(given)
         kept = []
         for job in given:
             options: Any = {key: value for key, value in job.items() if key not in ("name", "data", "job_id")}
@@ -69,7 +69,7 @@ class RecordedQueue(Queue):
         return kept
 
     def _record_job(self, name: str, data: Any, job_id: str | None, options: JobOptions) -> Job:
-        encoded = self._own_encoder.encode(name, data, job_id, options)
+        encoded = self._own_encoder.check_and_encode(name, data, job_id, options)
         given = {key: value for key, value in {**options, "job_id": job_id}.items() if value is not None}
         answer = self._recorder.record(self.name, name, encoded, given)
         return Job(

@@ -48,14 +48,14 @@ class ClusterSurvey:
         """Returns the present map; `known` itself if nothing has changed or nothing is suspicious."""
         now = asyncio.get_running_loop().time()
         if known is None:
-            return await self._ask_nodes_for_map(known)
-        self._start_pings_of_masters({owner for slot in slots if (owner := known.owner(slot)) is not None})
-        if is_suspicious or self._silent or any(known.owner(slot) is None for slot in slots):
+            return await self._ask_nodes_for_newer_map_or_return_known(known)
+        self._start_missing_pings_of_masters({owner for slot in slots if (owner := known.find_owner(slot)) is not None})
+        if is_suspicious or self._silent or any(known.find_owner(slot) is None for slot in slots):
             self._suspicious_until = now + SUSPICIOUS_S
         if now >= self._suspicious_until and now < self._ask_at:
             return known
         self._ask_at = now + ASK_EVERY_S
-        found = await self._ask_nodes_for_map(known)
+        found = await self._ask_nodes_for_newer_map_or_return_known(known)
         await self._nodes.close_connections_to_others(self._seeds | found.nodes)
         return found
 
@@ -66,16 +66,16 @@ class ClusterSurvey:
             await asyncio.wait(self._pings.values())
         await self._nodes.close()
 
-    def _start_pings_of_masters(self, owners: set[Address]) -> None:
+    def _start_missing_pings_of_masters(self, owners: set[Address]) -> None:
         self._silent &= owners
         self._pings = {address: ping for address, ping in self._pings.items() if address in owners or not ping.done()}
         for address in owners:
             if (ping := self._pings.get(address)) is None or ping.done():
-                self._pings[address] = asyncio.ensure_future(self._ping_and_track_silence(address))
+                self._pings[address] = asyncio.ensure_future(self._ping_and_wake_if_newly_silent(address))
 
-    async def _ping_and_track_silence(self, address: Address) -> None:
+    async def _ping_and_wake_if_newly_silent(self, address: Address) -> None:
         try:
-            await self._nodes.connection_to(address).call("PING", timeout_s=ASK_S)
+            await self._nodes.get_or_make_connection(address).call("PING", timeout_s=ASK_S)
         except ReplyError:  # a user that may not ask; the node answers
             self._silent.discard(address)
         except ChasquiError:
@@ -85,7 +85,7 @@ class ClusterSurvey:
         else:
             self._silent.discard(address)
 
-    async def _ask_nodes_for_map(self, known: NodeMap | None) -> NodeMap:
+    async def _ask_nodes_for_newer_map_or_return_known(self, known: NodeMap | None) -> NodeMap:
         nodes = self._seeds if known is None else self._seeds | known.nodes
         chosen = sorted(nodes - self._silent) or sorted(nodes)
         if known is not None:
@@ -101,11 +101,11 @@ class ClusterSurvey:
             self._newest_at = now
         elif now < self._newest_at + OLDER_S:
             return known
-        if known is not None and self._is_map_unchanged(known, newest, now):
+        if known is not None and self._note_moves_and_tell_if_unchanged(known, newest, now):
             return known
         return newest
 
-    def _is_map_unchanged(self, known: NodeMap, newest: NodeMap, now: float) -> bool:
+    def _note_moves_and_tell_if_unchanged(self, known: NodeMap, newest: NodeMap, now: float) -> bool:
         """Returns whether there is nothing new: not even about slots whose new node others hear of a moment later.
 
         After OLDER_S what the nodes say counts again: the node that MOVED names may be gone.
@@ -118,13 +118,11 @@ class ClusterSurvey:
         return is_recent and newest.epoch == known.epoch and newest.ranges == known.ranges
 
     async def _ask_node_for_map(self, address: Address, connection: Connection) -> NodeMap:
-        socket = await connection.wait_for_socket(connection.make_deadline())
+        socket = await connection.get_or_open_socket(connection.make_deadline())
         if socket.dialect is not None and socket.dialect.mode == "sentinel":
             raise make_server_is_sentinel_error(address)
-        slots, epoch = await asyncio.gather(
-            connection.call("CLUSTER", "SLOTS"), _read_epoch_or_zero_if_refused(connection)
-        )
-        return read_slots(slots, address.host, epoch)
+        slots, epoch = await asyncio.gather(connection.call("CLUSTER", "SLOTS"), _ask_epoch_or_zero(connection))
+        return read_node_map(slots, address.host, epoch)
 
     def _make_no_answer_error(self, answers: Answers[NodeMap]) -> ChasquiError:
         for address, error in answers.errors.items():
@@ -137,7 +135,7 @@ class ClusterSurvey:
         return answers.make_no_answer_error("node of the cluster")
 
 
-def read_slots(reply: Any, asked_host: str, epoch: int) -> NodeMap:
+def read_node_map(reply: Any, asked_host: str, epoch: int) -> NodeMap:
     """Reads the reply to CLUSTER SLOTS. A node without a host is where the node is that was asked."""
     ranges: list[SlotRange] = []
     nodes: set[Address] = set()
@@ -146,7 +144,9 @@ def read_slots(reply: Any, asked_host: str, epoch: int) -> NodeMap:
             continue
         first, last = read_int(entry[0]), read_int(entry[1])
         found = [
-            _read_node_address(each, asked_host) for each in entry[2:] if isinstance(each, list) and len(each) >= 2
+            _read_node_address_or_none(each, asked_host)
+            for each in entry[2:]
+            if isinstance(each, list) and len(each) >= 2
         ]
         nodes.update(each for each in found if each is not None)
         if first is not None and last is not None and found and found[0] is not None:
@@ -154,12 +154,12 @@ def read_slots(reply: Any, asked_host: str, epoch: int) -> NodeMap:
     return NodeMap(tuple(sorted(ranges)), frozenset(nodes), epoch)
 
 
-def _read_node_address(node: list[Any], asked_host: str) -> Address | None:
+def _read_node_address_or_none(node: list[Any], asked_host: str) -> Address | None:
     host, port = read_cut_text(node[0]) if node[0] is not None else "", read_int(node[1])
     return Address(host if host and host != "?" else asked_host, port) if port else None
 
 
-async def _read_epoch_or_zero_if_refused(connection: Connection) -> int:
+async def _ask_epoch_or_zero(connection: Connection) -> int:
     """Returns the epoch of what a node knows; 0 if this user may not ask."""
     try:
         lines = decode_info_text(await connection.call("CLUSTER", "INFO")).splitlines()

@@ -13,9 +13,9 @@ from ...errors import ConnectionLost, RedisTrouble, ReplyError
 from ..dialect import Dialect
 from ..endpoint import Endpoint
 from ..socket import Redirected
-from .follower import Follower
 from .locator import Locator
 from .node_map import SLOTS, Address
+from .route_listener import RouteListener
 
 _MOVED = re.compile(r"MOVED (\d{1,5}) (.*):(\d{1,5})$")
 
@@ -34,7 +34,7 @@ class RoutedDestination:
         self._locator = locator
         self.slot = slot
         self._protocol = protocol
-        self._follower: Follower | None = None  # from the first attempt on, if there is a route
+        self._listener: RouteListener | None = None  # from the first attempt on, if there is a route
 
     @property
     def absence_remedy(self) -> str:
@@ -45,20 +45,20 @@ class RoutedDestination:
             return "this node has the slot of the queue, and no replica has taken over: start it again"
         return "the Sentinels say that this is the master: start it again, or wait until they have elected another"
 
-    async def find_and_follow_endpoint(self, on_change: Callable[[], None]) -> Endpoint:
+    async def find_endpoint_and_listen(self, on_change: Callable[[], None]) -> Endpoint:
         route = self._locator.route
         if route is None:
-            endpoint = await self._locator.find_endpoint_or_join_embedded_server()
+            endpoint = await self._locator.find_endpoint_or_start_or_join_server()
         else:
-            if self._follower is None or not self._follower.is_in_running_loop:
-                self._follower = Follower(self.slot, on_change)
-            owner = await route.follow_master(self._follower)
+            if self._listener is None or not self._listener.is_in_running_loop:
+                self._listener = RouteListener(self.slot, on_change)
+            owner = await route.find_master_and_listen(self._listener)
             endpoint = replace(
-                await self._locator.find_endpoint_or_join_embedded_server(), host=owner.host, port=owner.port
+                await self._locator.find_endpoint_or_start_or_join_server(), host=owner.host, port=owner.port
             )
         return endpoint if self._protocol is None else replace(endpoint, protocol=self._protocol)
 
-    def check_server_role(self, endpoint: Endpoint, dialect: Dialect) -> None:
+    def check_server_and_switch_if_cluster(self, endpoint: Endpoint, dialect: Dialect) -> None:
         if dialect.mode == "sentinel":
             raise make_server_is_sentinel_error(endpoint.address)
         route = self._locator.route
@@ -75,36 +75,36 @@ class RoutedDestination:
         if isinstance(error, ReplyError) and (moved := _read_moved_or_none(error, endpoint)) is not None:
             route.set_slot_owner_and_notify(*moved)
         else:
-            route.request_refresh()
+            route.request_refresh_if_running()
 
-    def record_moved_slot_and_check_may_stay(self, endpoint: Endpoint, error: ReplyError) -> bool:
+    def note_moved_slot_and_tell_if_may_stay(self, endpoint: Endpoint, error: ReplyError) -> bool:
         route, moved = self._locator.route, _read_moved_or_none(error, endpoint)
         if route is None or moved is None:
             return False
         route.set_slot_owner_and_notify(*moved)
-        return not route.may_have_slot(endpoint, moved[0])
+        return not route.may_be_master_of_slot(endpoint, moved[0])
 
     def may_be_right_server(self, endpoint: Endpoint) -> bool:
         route = self._locator.route
-        return route is None or route.may_have_slot(endpoint, self.slot)
+        return route is None or route.may_be_master_of_slot(endpoint, self.slot)
 
-    def is_master(self, endpoint: Endpoint) -> bool:
+    def is_still_well(self, endpoint: Endpoint) -> bool:
         route = self._locator.route
         return route is None or route.is_master(endpoint)
 
-    def stop_following(self) -> None:
-        if (route := self._locator.route) is not None and self._follower is not None:
-            route.remove_follower(self._follower)
+    def stop_listening(self) -> None:
+        if (route := self._locator.route) is not None and self._listener is not None:
+            route.remove_listener(self._listener)
 
-    def to_node_of_slot_unless_here(self, slot: int) -> RoutedDestination | None:
+    def make_destination_for_other_slot_or_none(self, slot: int) -> RoutedDestination | None:
         route = self._locator.route
         if route is None or slot == self.slot or not route.is_cluster:
             return None
         return RoutedDestination(self._locator, slot, protocol=self._protocol)
 
-    def slot_of_each_master(self) -> list[int]:
+    def list_one_slot_of_each_master(self) -> list[int]:
         route = self._locator.route
-        return [] if route is None or not route.is_cluster else route.slot_of_each_master()
+        return [] if route is None or not route.is_cluster else route.list_one_slot_of_each_master()
 
 
 def _read_moved_or_none(error: ReplyError, endpoint: Endpoint) -> tuple[int, Address] | None:

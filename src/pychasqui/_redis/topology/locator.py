@@ -34,7 +34,7 @@ class Locator:
         self._client_name = client_name
         self._route: Route | None = None
         if location is not None and location.kind != SERVER:
-            self._route = self._get_shared_route(location)
+            self._route = self._get_or_make_shared_route(location)
 
     @property
     def route(self) -> Route | None:
@@ -44,15 +44,15 @@ class Locator:
     def switch_to_cluster(self, endpoint: Endpoint) -> Route:
         """Makes a Route, because the server has said that it is a node of a cluster."""
         if self._route is None:
-            self._route = self._get_shared_route(Location(CLUSTER, replace(endpoint, protocol=3), (endpoint,)))
+            self._route = self._get_or_make_shared_route(Location(CLUSTER, replace(endpoint, protocol=3), (endpoint,)))
         return self._route
 
-    def _get_shared_route(self, location: Location) -> Route:
-        from .route import get_shared_route  # here: most programs have one server
+    def _get_or_make_shared_route(self, location: Location) -> Route:
+        from .route import get_or_make_shared_route  # here: most programs have one server
 
-        return get_shared_route(self._route_key, location)
+        return get_or_make_shared_route(self._route_key, location)
 
-    async def find_endpoint_or_join_embedded_server(self) -> Endpoint:
+    async def find_endpoint_or_start_or_join_server(self) -> Endpoint:
         """Returns where to connect. Called before each attempt: an embedded server may have to be started again."""
         if self._location is not None:
             return self._location.node

@@ -37,7 +37,7 @@ class Answers(NamedTuple, Generic[T]):
         )
 
 
-class FixedAddress:
+class FixedDestination:
     """The destination of a connection that always goes to one endpoint."""
 
     absence_remedy = "start it, or name another"
@@ -45,32 +45,32 @@ class FixedAddress:
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
 
-    async def find_and_follow_endpoint(self, on_change: Callable[[], None]) -> Endpoint:
+    async def find_endpoint_and_listen(self, on_change: Callable[[], None]) -> Endpoint:
         return self._endpoint
 
-    def check_server_role(self, endpoint: Endpoint, dialect: object) -> None:
+    def check_server_and_switch_if_cluster(self, endpoint: Endpoint, dialect: object) -> None:
         """Any server is the right one."""
 
     def report_trouble(self, endpoint: Endpoint, error: object) -> None:
         """There is no other."""
 
-    def record_moved_slot_and_check_may_stay(self, endpoint: Endpoint, error: object) -> bool:
+    def note_moved_slot_and_tell_if_may_stay(self, endpoint: Endpoint, error: object) -> bool:
         """No slot is asked for."""
         return False
 
     def may_be_right_server(self, endpoint: Endpoint) -> bool:
         return True
 
-    def is_master(self, endpoint: Endpoint) -> bool:
+    def is_still_well(self, endpoint: Endpoint) -> bool:
         return True
 
-    def stop_following(self) -> None:
+    def stop_listening(self) -> None:
         """Nothing was begun."""
 
-    def to_node_of_slot_unless_here(self, slot: int) -> None:
+    def make_destination_for_other_slot_or_none(self, slot: int) -> None:
         """It leads to one server alone."""
 
-    def slot_of_each_master(self) -> list[int]:
+    def list_one_slot_of_each_master(self) -> list[int]:
         return []
 
 
@@ -81,11 +81,11 @@ class NodeConnections:
         self._template = replace(template, client_name=CLIENT_NAME)
         self._connections: dict[Address, Connection] = {}
 
-    def connection_to(self, address: Address) -> Connection:
+    def get_or_make_connection(self, address: Address) -> Connection:
         connection = self._connections.get(address)
         if connection is None:
             endpoint = replace(self._template, host=address.host, port=address.port)
-            connection = Connection(FixedAddress(endpoint), printable_url=str(address), timeout_s=ASK_S)
+            connection = Connection(FixedDestination(endpoint), printable_url=str(address), timeout_s=ASK_S)
             self._connections[address] = connection
         return connection
 
@@ -98,7 +98,8 @@ class NodeConnections:
     ) -> Answers[T]:
         """Returns the answers, a moment after `enough_answers` of them are there or when the time is up."""
         tasks = {
-            asyncio.ensure_future(ask_node(address, self.connection_to(address))): address for address in addresses
+            asyncio.ensure_future(ask_node(address, self.get_or_make_connection(address))): address
+            for address in addresses
         }
         give_up_at = asyncio.get_running_loop().time() + ASK_S
         pending = set(tasks)
@@ -117,7 +118,7 @@ class NodeConnections:
         for task, address in tasks.items():
             error = ConnectionLost("no answer in time") if task.cancelled() else task.exception()
             if isinstance(error, ConnectionLost):
-                answers.errors[address] = ConnectionLost(str(self.connection_to(address).trouble or error))
+                answers.errors[address] = ConnectionLost(str(self.get_or_make_connection(address).trouble or error))
             elif error is None:
                 answers.found[address] = task.result()
             elif isinstance(error, ChasquiError):

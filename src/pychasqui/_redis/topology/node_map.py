@@ -37,7 +37,7 @@ class NodeMap:
     epoch: int  # of the configuration: a higher one is newer
     moved: dict[int, Address] = field(default_factory=dict)  # slots of which a node has said where they are since
 
-    def owner(self, slot: int) -> Address | None:
+    def find_owner(self, slot: int) -> Address | None:
         """Returns the master that has a slot; None if no node has it."""
         if (moved := self.moved.get(slot)) is not None:
             return moved
@@ -51,7 +51,7 @@ class NodeMap:
         return replace(self, moved={**self.moved, slot: address}, nodes=self.nodes | {address})
 
 
-def slot_of(key: str) -> int:
+def compute_slot_of_key(key: str) -> int:
     """Returns the slot of a key: that of what stands in its first braces, if anything does."""
     _, opened, rest = key.partition("{")
     tag, closed, _ = rest.partition("}")

@@ -54,15 +54,15 @@ class SentinelSurvey:
         reports = {address: each for address, each in answers.found.items() if each.master is not None}
         if not reports:
             raise self._make_no_master_error(answers)
-        await self._update_found_sentinels(reports)
+        await self._update_sentinels_and_close_forgotten(reports)
         if known is None:
-            self._refuse_two_masters(reports)
+            self._raise_if_two_masters(reports)
         newest = max(reports.values(), key=lambda each: each.epoch)
-        if known is not None and newest.epoch < known.epoch and not self._has_majority_long_agreed_on_older(reports):
+        if known is not None and newest.epoch < known.epoch and not self._count_older_look_and_tell_if_enough(reports):
             return known
         self._older_looks = 0
         assert newest.master is not None
-        if known is not None and known.owner(0) == newest.master and known.epoch == newest.epoch:
+        if known is not None and known.find_owner(0) == newest.master and known.epoch == newest.epoch:
             return known
         return NodeMap((SlotRange(0, SLOTS - 1, newest.master),), frozenset({newest.master}), newest.epoch)
 
@@ -70,9 +70,11 @@ class SentinelSurvey:
         await self._nodes.close()
 
     async def _ask_sentinel_and_subscribe(self, address: Address, connection: Connection) -> MasterReport:
-        socket = await connection.wait_for_socket(connection.make_deadline())
+        socket = await connection.get_or_open_socket(connection.make_deadline())
         if socket.dialect is not None and socket.dialect.protocol >= 3:
-            socket.subscribe_unless_refused(SWITCH_CHANNEL, self._on_switch, connection.make_deadline())
+            socket.subscribe_unless_refused(
+                SWITCH_CHANNEL, self._wake_if_own_master_switched, connection.make_deadline()
+            )
         master = await connection.call("SENTINEL", "GET-MASTER-ADDR-BY-NAME", self._service)
         if not isinstance(master, list) or len(master) != 2:
             return MasterReport(None, 0, frozenset(), "", frozenset())
@@ -90,11 +92,11 @@ class SentinelSurvey:
             frozenset(read_cut_text(each.get(b"runid")) or "" for each in known),
         )
 
-    def _on_switch(self, message: bytes) -> None:
+    def _wake_if_own_master_switched(self, message: bytes) -> None:
         if message.startswith(self._service.encode() + b" "):
             self._wake()
 
-    async def _update_found_sentinels(self, reports: dict[Address, MasterReport]) -> None:
+    async def _update_sentinels_and_close_forgotten(self, reports: dict[Address, MasterReport]) -> None:
         """The Sentinels know each other: one that answers is enough to find the rest.
 
         One that was found so is forgotten once it is silent and no other names it, so that there is room for the next.
@@ -107,7 +109,7 @@ class SentinelSurvey:
         new = sorted(named.difference(self._sentinels))
         self._sentinels += new[: max(0, MAX_SENTINELS - len(self._sentinels))]
 
-    def _refuse_two_masters(self, reports: dict[Address, MasterReport]) -> None:
+    def _raise_if_two_masters(self, reports: dict[Address, MasterReport]) -> None:
         """Sentinels that name different masters and do not know each other are of two sets."""
         for address, one in reports.items():
             for other_address, other in reports.items():
@@ -119,7 +121,7 @@ class SentinelSurvey:
                         "set in redis_url"
                     )
 
-    def _has_majority_long_agreed_on_older(self, reports: dict[Address, MasterReport]) -> bool:
+    def _count_older_look_and_tell_if_enough(self, reports: dict[Address, MasterReport]) -> bool:
         """Returns whether most Sentinels have agreed for a while on an older configuration."""
         _, agreeing = Counter(each.master for each in reports.values()).most_common(1)[0]
         self._older_looks = self._older_looks + 1 if 2 * agreeing > len(self._sentinels) else 0

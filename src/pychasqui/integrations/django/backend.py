@@ -107,7 +107,7 @@ class ChasquiBackend(BaseTaskBackend):
             send()
         else:
             refuse_in_loop(f"{task.name}.enqueue", f"await {task.name}.aenqueue(...)")
-            self.chasqui_options.make_encoder(task.queue_name).encode(task.module_path, data, job_id, options)
+            self.chasqui_options.make_encoder(task.queue_name).check_and_encode(task.module_path, data, job_id, options)
             transaction.on_commit(send, using=self.chasqui_options.on_commit)
         return result
 

@@ -1,4 +1,4 @@
-"""Follower: how a Route notifies one connection that the master of its slot may be another one."""
+"""RouteListener: how a Route notifies one connection that the master of its slot may be another one."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 
-class Follower:
+class RouteListener:
     """Made in the loop of the connection. The route keeps it only for as long as the connection does."""
 
     def __init__(self, slot: int, on_change: Callable[[], None]) -> None:
@@ -19,7 +19,7 @@ class Follower:
     def is_in_running_loop(self) -> bool:
         return self._loop is asyncio.get_running_loop()
 
-    def call_on_change_threadsafe(self) -> None:
+    def schedule_on_change(self) -> None:
         """Has `on_change` called in the connection's loop. May be called in any thread."""
         with suppress(RuntimeError):  # the loop has ended
             self._loop.call_soon_threadsafe(self._on_change)
