@@ -397,7 +397,7 @@ def test_ctrl_c_ends_a_wait_and_the_next_call_works(redis_url: str, queue_name: 
 
 def close_idle_portal() -> None:
     portal.lock_and_close_if_idle_before_fork()
-    portal.after_fork_in_parent()
+    portal.unlock_after_fork_in_parent()
 
 
 class TestPortal:
@@ -447,11 +447,11 @@ class TestPortal:
 
     def test_a_holder_of_connections_is_closed_with_the_portal(self) -> None:
         class Holder:
-            is_open = True
+            has_open_queues = True
 
             closed = 0
 
-            async def close(self) -> None:
+            async def close_queues_of_running_loop(self) -> None:
                 self.closed += 1
 
         async def answer() -> int:
@@ -459,7 +459,7 @@ class TestPortal:
 
         own, holder = Portal(), Holder()
         assert own.call(answer, holder) == 7
-        own.close_if_idle_at_exit()
+        own.mark_exiting_and_close_if_idle()
         assert (holder.closed, own.is_open) == (1, False)
         assert own.call(answer, holder) == 7, "a late call runs in its caller's thread"
         assert (holder.closed, own.is_open) == (2, False)

@@ -76,9 +76,9 @@ def test_a_handler_that_raises_ends_the_call_of_its_thread_and_no_other(sync_que
 
 
 class Holder:
-    is_open = True
+    has_open_queues = True
 
-    async def close(self) -> None: ...
+    async def close_queues_of_running_loop(self) -> None: ...
 
 
 @pytest.mark.parametrize("needs_task", (True, False))
@@ -98,7 +98,7 @@ def test_each_call_runs_in_the_context_of_its_caller(needs_task: bool) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    portal.close_if_idle_at_exit()
+    portal.mark_exiting_and_close_if_idle()
     assert seen == {(number, number) for number in range(6)}
 
 
@@ -127,7 +127,7 @@ def test_a_call_without_a_task_goes_on_after_a_signal_and_raises_what_it_raises(
             portal.call(fail, Holder(), needs_task=False)
     finally:
         signal.signal(signal.SIGALRM, before)
-        portal.close_if_idle_at_exit()
+        portal.mark_exiting_and_close_if_idle()
 
 
 def test_a_caller_whose_call_has_ended_leaves_while_another_waits() -> None:
@@ -150,7 +150,7 @@ def test_a_caller_whose_call_has_ended_leaves_while_another_waits() -> None:
     is_released.set()
     long.join()
     portal.call(wait_short, Holder())
-    portal.close_if_idle_at_exit()
+    portal.mark_exiting_and_close_if_idle()
     assert order == ["short", "long", "short"]
 
 
@@ -159,7 +159,7 @@ import asyncio, signal, sys
 from pychasqui._tasks.portal import portal
 
 class Holder:
-    async def close(self): ...
+    async def close_queues_of_running_loop(self): ...
     def __hash__(self):
         signal.raise_signal(signal.SIGALRM)  # the call has begun, and its loop does not run yet
         return 1
@@ -197,7 +197,7 @@ import os, signal, sys
 from pychasqui._tasks import portal as module
 
 class Holder:
-    async def close(self): ...
+    async def close_queues_of_running_loop(self): ...
 
 async def answer():
     return 7
@@ -234,7 +234,7 @@ import asyncio, os, signal, threading
 from pychasqui._tasks.portal import portal
 
 class Holder:
-    async def close(self): ...
+    async def close_queues_of_running_loop(self): ...
 
 def fork():
     child = os.fork()

@@ -16,7 +16,7 @@ MAX_KEY_CHARS = 50
 _TOO_DEEP = f"is nested deeper than {MAX_DEPTH} levels, or contains itself"
 
 
-def find_unencodable_value(data: Mapping[str, Any]) -> DataMismatch | None:
+def find_unencodable_value_if_any(data: Mapping[str, Any]) -> DataMismatch | None:
     """Returns where data cannot be encoded, and why; None if all of it can."""
     path, value, problem = "$", data, _find_encoding_problem(data)
     while problem is not None:
