@@ -224,7 +224,7 @@ class App:
         key: str | None,
         missed_fires: MissedFiresPolicy | None,
     ) -> Callable[[T], T]:
-        def add(task: T) -> T:
+        def add_schedule(task: T) -> T:
             if not isinstance(task, Task):
                 raise InvalidType("a schedule stands above @app.task, not below it, and not on a plain function")
             whole_key = make_schedule_key(self._name, task.name, key, pattern)
@@ -236,7 +236,7 @@ class App:
             self._schedules[whole_key] = schedule
             return task
 
-        return add
+        return add_schedule
 
     def lifespan(self, function: L) -> L:
         """Makes this async generator function the lifespan: its first half runs before the first job of a process, the

@@ -26,7 +26,7 @@ class Crew:
     """
 
     def __init__(self, start: Callable[[], AbstractAsyncContextManager[Sequence[Worker]]]) -> None:
-        self._begin = start
+        self._open_workers = start
         self._workers: Sequence[Worker] = ()
         self._stop_wanted = asyncio.Event()
         self._main: asyncio.Task[None] | None = None
@@ -51,7 +51,7 @@ class Crew:
         check_bool("handle_signals", handle_signals)
         was_begun = self._main is not None  # its workers then handle signals only if they were asked to
         main = self._start_main_unless_running(handle_signals)
-        with caught_signals(self._on_signal) if handle_signals and was_begun else nullcontext():
+        with caught_signals(self._stop_and_pass_signal_on) if handle_signals and was_begun else nullcontext():
             try:
                 await asyncio.shield(main)
             except asyncio.CancelledError:
@@ -108,7 +108,7 @@ class Crew:
     @asynccontextmanager
     async def prepared(self) -> AsyncIterator[Sequence[Worker]]:
         """Starts what the workers share and makes them, for a program that runs them itself while inside."""
-        async with self._begin() as self._workers:
+        async with self._open_workers() as self._workers:
             yield self._workers
 
     async def _run_until_stopped(self, handle_signals: bool) -> None:
@@ -147,7 +147,7 @@ class Crew:
             if error is not None:
                 raise error
 
-    def _on_signal(self, signal_name: str) -> None:
+    def _stop_and_pass_signal_on(self, signal_name: str) -> None:
         self._stop_wanted.set()
         for worker in self._workers:
             worker._on_signal(signal_name)

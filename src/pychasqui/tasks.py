@@ -45,12 +45,12 @@ class BoundTask(msgspec.Struct, Generic[R_co], frozen=True, eq=False, repr_omit_
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, BoundTask):
             return NotImplemented
-        return self._comparison_key() == other._comparison_key()
+        return self._make_comparison_key() == other._make_comparison_key()
 
     def __hash__(self) -> int:
         return hash((self.name, self.queue))
 
-    def _comparison_key(self) -> tuple[object, ...]:
+    def _make_comparison_key(self) -> tuple[object, ...]:
         return (self.name, self.queue, self.data, self.options)
 
     def as_bulk_entry(self) -> dict[str, Any]:

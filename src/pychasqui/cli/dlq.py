@@ -10,7 +10,7 @@ import click
 
 from ..errors import printable
 from .dlq_files import export_letters, import_letters
-from .dlq_letters import LETTER, LETTER_ID, add_filter_options, died_at_ms, letter_to_record, summarize_letter
+from .dlq_letters import LETTER, LETTER_ID, add_filter_options, letter_to_fields, read_death_time_ms, summarize_letter
 from .dlq_moves import remove_letters, replay_letters
 from .exits import CommandFailure, ExitCode
 from .known_queues import explain_empty_queue
@@ -109,7 +109,7 @@ async def _print_letters(
     context.output.print_table(
         "letters",
         LIST_COLUMNS if context.output.is_terminal else PIPE_COLUMNS,
-        [{**letter_to_record(one), "summary": summarize_letter(one)} for one in letters],
+        [{**letter_to_fields(one), "summary": summarize_letter(one)} for one in letters],
         empty=empty,
         queue=queue.name,
         next=letters[-1].dlq_id if is_cut else None,
@@ -142,7 +142,7 @@ async def _print_first_letters(context: CommandContext, queue: Queue, limit: int
     context.output.print_table(
         "letters",
         PEEK_COLUMNS,
-        [letter_to_record(letter) for letter in letters],
+        [letter_to_fields(letter) for letter in letters],
         empty=empty,
         queue=queue.name,
         reasons=dict(reasons),
@@ -178,7 +178,7 @@ async def _print_letter_groups(context: CommandContext, queue: Queue, letter_fil
         {
             **dict(zip(("name", "reason", "error_type"), kind, strict=True)),
             "count": count,
-            **make_iso_and_ms_fields(first_at=died_at_ms(first), last_at=died_at_ms(last)),
+            **make_iso_and_ms_fields(first_at=read_death_time_ms(first), last_at=read_death_time_ms(last)),
             "last_id": last.dlq_id,
             "last_error": summarize_letter(last),
         }
@@ -216,7 +216,7 @@ async def _print_letter(context: CommandContext, queue: Queue, letter_or_job_id:
         )
     if len(letters) > 1:
         context.output.print_message_to_stderr(f"the job has {len(letters)} dead letters; this is the newest")
-    record = letter_to_record(letters[-1])
+    record = letter_to_fields(letters[-1])
     left_out = {column.key for column in islice(SHOW_COLUMNS, 4, None) if record.get(column.key) is None}
     columns = [column for column in SHOW_COLUMNS if column.key not in left_out or column.key == "data"]
     context.output.print_facts(columns, {"queue": queue.name, **record})

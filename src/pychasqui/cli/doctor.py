@@ -50,10 +50,12 @@ def doctor(context: CommandContext, queue_names: tuple[str, ...], shows_acl: boo
     With --acl it prints a line for redis-cli for each role: producer, worker, inspector and operator, with the rights
     to QUEUE that the role needs on this server. A QUEUE that ends with * stands for all queues whose names begin so.
     """
-    return context.run(_print_acl(context, queue_names) if shows_acl else _examine_and_print(context, queue_names))
+    return context.run(
+        _print_acl_users(context, queue_names) if shows_acl else _examine_and_print(context, queue_names)
+    )
 
 
-async def _print_acl(context: CommandContext, names: tuple[str, ...]) -> int:
+async def _print_acl_users(context: CommandContext, names: tuple[str, ...]) -> int:
     from ..doctor import Doctor
 
     async with Doctor(context.redis_url, timeout_s=TIMEOUT_S) as examiner:

@@ -56,7 +56,7 @@ async def _print_facts(context: CommandContext, names: Sequence[str], group: str
             context, chosen, lambda name: queues.official_facts(name, group=group), are_named=bool(names)
         )
     if context.output.is_json:
-        context.output.print_json_list("queues", [_facts_to_record(name, one) for name, one in facts.items()])
+        context.output.print_json_list("queues", [_facts_to_fields(name, one) for name, one in facts.items()])
         return
     if not chosen:
         context.output.print_message_to_stderr("there are no queues")
@@ -91,7 +91,7 @@ async def _print_facts_repeatedly(context: CommandContext, name: str, interval_m
         while True:
             facts = await queues.official_facts(name, group=group)
             if output.is_json:
-                output.print_json({**make_iso_and_ms_fields(at=now_ms()), **_facts_to_record(name, facts)})
+                output.print_json({**make_iso_and_ms_fields(at=now_ms()), **_facts_to_fields(name, facts)})
             else:
                 with output.redraw_frame():
                     output.print_text(f"{name}, every {interval_ms} ms")
@@ -100,7 +100,7 @@ async def _print_facts_repeatedly(context: CommandContext, name: str, interval_m
             await asyncio.sleep(interval_ms / 1000)
 
 
-def _facts_to_record(name: str, facts: OfficialFacts) -> dict[str, Any]:
+def _facts_to_fields(name: str, facts: OfficialFacts) -> dict[str, Any]:
     return {"queue": name, **asdict(facts), "pending": facts.pending or 0, "group_exists": facts.pending is not None}
 
 

@@ -16,7 +16,7 @@ from os import _exit, getpid, kill, unlink
 from types import FrameType
 
 
-def end_at_sigterm_as_process_1() -> None:
+def install_sigterm_exit_if_process_1() -> None:
     """Has SIGTERM end process 1 of a container, as it ends any other process that does not handle it."""
     if getpid() == 1 and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
         with suppress(ValueError):  # not in the main thread, which alone gets signals
@@ -34,7 +34,7 @@ def let_ctrl_c_kill_process() -> None:
             signal.signal(signal.SIGINT, _end_process if getpid() == 1 else signal.SIG_DFL)
 
 
-def let_ctrl_c_raise() -> None:
+def let_ctrl_c_raise_again() -> None:
     """Undoes let_ctrl_c_kill_process()."""
     if signal.getsignal(signal.SIGINT) in (signal.SIG_DFL, _end_process):
         with suppress(ValueError):
@@ -48,7 +48,7 @@ def ctrl_c_kills_process() -> Iterator[None]:
     try:
         yield
     finally:
-        let_ctrl_c_raise()
+        let_ctrl_c_raise_again()
 
 
 @contextmanager

@@ -10,8 +10,8 @@ import click
 
 from .._version import __version__
 from .exits import run_to_exit_code
-from .interrupts import ctrl_c_kills_process, let_ctrl_c_raise
-from .standard_streams import open_closed_standard_streams
+from .interrupts import ctrl_c_kills_process, let_ctrl_c_raise_again
+from .standard_streams import replace_closed_standard_streams
 
 
 @dataclass(frozen=True)
@@ -92,6 +92,6 @@ def chasqui() -> None:
 
 
 def main() -> int:
-    let_ctrl_c_raise()
-    open_closed_standard_streams()
+    let_ctrl_c_raise_again()
+    replace_closed_standard_streams()
     return run_to_exit_code(lambda: chasqui.main(prog_name="chasqui", standalone_mode=False))

@@ -46,11 +46,11 @@ async def _print_workers(context: CommandContext, names: Sequence[str]) -> None:
     async with context.make_queues() as queues:
         chosen = await choose_given_or_all_queue_names(context, queues, names)
         found = await read_each_queue(context, chosen, queues.workers, are_named=bool(names))
-    records = [_worker_to_record(name, one) for name, some in found.items() for one in some]
+    records = [_worker_to_fields(name, one) for name, some in found.items() for one in some]
     context.output.print_table("workers", COLUMNS, records, empty="no worker lives")
 
 
-def _worker_to_record(queue: str, info: WorkerInfo) -> dict[str, Any]:
+def _worker_to_fields(queue: str, info: WorkerInfo) -> dict[str, Any]:
     known = {"queue": queue, "worker": info.consumer_id}
     if info.error is not None:
         return {**known, "runs": f"cannot be read: {info.error}", "error": info.error}
