@@ -118,7 +118,7 @@ class TestEnds:
         supervisor = ProcessSupervisor([], SupervisorOptions(processes=1, shutdown_timeout_s=1.0, hang_timeout_s=None))
         ended: list[HeldLease] = []
         monkeypatch.setattr(supervisor._leases, "start_ending_leases", lambda leases, **_: ended.extend(leases))
-        monkeypatch.setattr(supervisor._pages, "add_counts_of_ended_process", lambda _: 1 / 0)
+        monkeypatch.setattr(supervisor._pages, "count_ended_process_and_keep_its_counts", lambda _: 1 / 0)
         child = ChildProcess(lambda *_: None, lambda _: None)
         child.leases.append(LEASE)
         with pytest.raises(ZeroDivisionError):
