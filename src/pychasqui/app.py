@@ -293,7 +293,7 @@ class App:
         if names == []:
             raise InvalidArgument("queues is empty: name the queues, or leave it out for all that the app knows")
         plan = CrewPlan(
-            load=self.load_parts,
+            load_parts=self.load_parts,
             make_queue=self._make_queue,
             queue_options=self._queue_options,
             redis_url=self._redis_url,

@@ -51,11 +51,11 @@ def bind_job_to_context(queue_name: str, handler: Callable[[Delivery], T]) -> Ca
     if not _filters_made:  # no record would show them
         return handler
 
-    def run(job: Delivery) -> T:
+    def run_in_context_of_job(job: Delivery) -> T:
         _running.set((queue_name, job))
         return handler(job)
 
-    return run
+    return run_in_context_of_job
 
 
 def bind_job_to_call(queue_name: str, function: Callable[P, T]) -> Callable[P, T]:
@@ -63,7 +63,7 @@ def bind_job_to_call(queue_name: str, function: Callable[P, T]) -> Callable[P, T
     if not _filters_made:
         return function
 
-    def run(*arguments: P.args, **options: P.kwargs) -> T:
+    def run_and_unset_job(*arguments: P.args, **options: P.kwargs) -> T:
         job: Any = arguments[0]
         before = _running.set((queue_name, job))
         try:
@@ -71,7 +71,7 @@ def bind_job_to_call(queue_name: str, function: Callable[P, T]) -> Callable[P, T
         finally:
             _running.reset(before)
 
-    return run
+    return run_and_unset_job
 
 
 class JobFilter(logging.Filter):

@@ -85,7 +85,7 @@ def test_a_closed_queue_is_forgotten_unless_another_thread_uses_it(redis_url: st
     before = len(portal._holders)
     queue.counts()
     assert len(portal._holders) == before + 1
-    wait = partial(portal.call, partial(asyncio.sleep, 0.1), queue._queues)
+    wait = partial(portal.run_and_wait, partial(asyncio.sleep, 0.1), queue._queues)
     waiting = threading.Thread(target=wait)
     waiting.start()
     while not portal._calls:
@@ -458,10 +458,10 @@ class TestPortal:
             return 7
 
         own, holder = Portal(), Holder()
-        assert own.call(answer, holder) == 7
+        assert own.run_and_wait(answer, holder) == 7
         own.mark_exiting_and_close_if_idle()
         assert (holder.closed, own.is_open) == (1, False)
-        assert own.call(answer, holder) == 7, "a late call runs in its caller's thread"
+        assert own.run_and_wait(answer, holder) == 7, "a late call runs in its caller's thread"
         assert (holder.closed, own.is_open) == (2, False)
 
 

@@ -91,7 +91,7 @@ def test_each_call_runs_in_the_context_of_its_caller(needs_task: bool) -> None:
     def call(number: int) -> None:
         caller.set(number)
         for _ in range(50):
-            seen.add((number, portal.call(read, Holder(), needs_task=needs_task)))
+            seen.add((number, portal.run_and_wait(read, Holder(), needs_task=needs_task)))
 
     threads = [threading.Thread(target=call, args=(number,)) for number in range(6)]
     for thread in threads:
@@ -121,10 +121,10 @@ def test_a_call_without_a_task_goes_on_after_a_signal_and_raises_what_it_raises(
         raise LookupError("x")
 
     try:
-        portal.call(lambda: asyncio.sleep(0), Holder())
-        assert portal.call(wait, Holder(), needs_task=False) == 1
+        portal.run_and_wait(lambda: asyncio.sleep(0), Holder())
+        assert portal.run_and_wait(wait, Holder(), needs_task=False) == 1
         with pytest.raises(LookupError, match="x"):
-            portal.call(fail, Holder(), needs_task=False)
+            portal.run_and_wait(fail, Holder(), needs_task=False)
     finally:
         signal.signal(signal.SIGALRM, before)
         portal.mark_exiting_and_close_if_idle()
@@ -144,12 +144,12 @@ def test_a_caller_whose_call_has_ended_leaves_while_another_waits() -> None:
         await asyncio.sleep(0.001)
         order.append("short")
 
-    long = threading.Thread(target=portal.call, args=(wait_long, Holder()))
+    long = threading.Thread(target=portal.run_and_wait, args=(wait_long, Holder()))
     long.start()
-    portal.call(wait_short, Holder())  # the other thread runs the loop
+    portal.run_and_wait(wait_short, Holder())  # the other thread runs the loop
     is_released.set()
     long.join()
-    portal.call(wait_short, Holder())
+    portal.run_and_wait(wait_short, Holder())
     portal.mark_exiting_and_close_if_idle()
     assert order == ["short", "long", "short"]
 
@@ -169,7 +169,7 @@ def interrupt(*_):
 
 signal.signal(signal.SIGALRM, interrupt)
 try:
-    portal.call(lambda: asyncio.sleep(45), Holder())
+    portal.run_and_wait(lambda: asyncio.sleep(45), Holder())
 except LookupError as error:
     print(error)
 """
@@ -204,11 +204,11 @@ async def answer():
 
 def handle(*_):
     if sys.argv[1] == "call":
-        seen.append(module.portal.call(answer, Holder()))
+        seen.append(module.portal.run_and_wait(answer, Holder()))
         return
     child = os.fork()
     if not child:
-        os._exit(module.portal.call(answer, Holder()))
+        os._exit(module.portal.run_and_wait(answer, Holder()))
     seen.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 
 def make_loop(*arguments):
@@ -218,7 +218,7 @@ def make_loop(*arguments):
 
 seen, loop_type, module.PortalLoop = [], module.PortalLoop, make_loop
 signal.signal(signal.SIGPROF, handle)
-print(module.portal.call(answer, Holder()), seen, module.portal.call(answer, Holder()))
+print(module.portal.run_and_wait(answer, Holder()), seen, module.portal.run_and_wait(answer, Holder()))
 """
 
 
@@ -254,7 +254,7 @@ async def wait_for_fork():
         await asyncio.sleep(0.01)
 
 codes = []
-portal.call(wait_for_fork, Holder())
+portal.run_and_wait(wait_for_fork, Holder())
 print(codes)
 """
 

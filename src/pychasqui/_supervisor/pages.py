@@ -44,10 +44,12 @@ class SupervisorPages:
     """count_ended_process_and_keep_its_counts() keeps what a process has counted, so that it outlives the process."""
 
     def __init__(
-        self, children: Callable[[], Iterable[ChildProcess]], slots: Callable[[], Iterable[ChildProcess | None]]
+        self,
+        get_children: Callable[[], Iterable[ChildProcess]],
+        get_children_of_slots: Callable[[], Iterable[ChildProcess | None]],
     ) -> None:
-        self._children = children
-        self._slots = slots
+        self._get_children = get_children
+        self._get_children_of_slots = get_children_of_slots
         self._merged = MergedMetrics()
         self._last: dict[ChildProcess, dict[str, str]] = {}  # the last page of each worker, by its socket
         self._deaths = Metric("chasquimq_worker_process_deaths_total", "counter", "Processes that ended unasked.")
@@ -72,7 +74,7 @@ class SupervisorPages:
             self._deaths.add()
 
     async def _fetch_metrics_of_all(self) -> None:
-        started = [(child, child.started) for child in self._children() if child.started is not None]
+        started = [(child, child.started) for child in self._get_children() if child.started is not None]
         await asyncio.gather(
             *(self._try_to_fetch_metrics_at(path, child) for child, its in started for path in its.pages)
         )
@@ -86,7 +88,7 @@ class SupervisorPages:
     async def _answer_metrics(self) -> Answer:
         await self._fetch_metrics_of_all()
         working = Metric("chasquimq_worker_processes", "gauge", "Processes whose workers have started.")
-        working.set(sum(child.started is not None for child in self._children()))
+        working.set(sum(child.started is not None for child in self._get_children()))
         own = render([working, self._deaths], {})
         page = self._merged.render(
             [own, *self._list_last_metrics(of_draining=False)], self._list_last_metrics(of_draining=True)
@@ -106,7 +108,7 @@ class SupervisorPages:
         return Answer("ok\n")
 
     async def _answer_readyz(self) -> Answer:
-        found = await asyncio.gather(*(self._ask_for_problems(child) for child in self._slots()))
+        found = await asyncio.gather(*(self._ask_for_problems(child) for child in self._get_children_of_slots()))
         problems = [problem for problems in found for problem in problems]
         if problems:
             return Answer("".join(f"{problem}\n" for problem in problems), HTTPStatus.SERVICE_UNAVAILABLE)

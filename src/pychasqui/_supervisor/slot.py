@@ -30,15 +30,15 @@ def choose_next_restart_pause_s(pause_s: float, worked_for_s: float) -> float:
 
 
 class ProcessSlot:
-    """keep_running_until_over() keeps a process running until `is_over` says that there is nothing more to do after one
-    that ended."""
+    """keep_running_until_over() keeps a process running until `decide_is_over` says that there is nothing more to do
+    after one that ended."""
 
     def __init__(
-        self, start_child: StartChild, *, is_over: Callable[[ChildProcess], bool], restart_all: asyncio.Event
+        self, start_child: StartChild, *, decide_is_over: Callable[[ChildProcess], bool], restart_all: asyncio.Event
     ) -> None:
         self.current: ChildProcess | None = None
         self._start_child = start_child
-        self._is_over = is_over
+        self._decide_is_over = decide_is_over
         self._restart_all = restart_all
         self._replacing = asyncio.Lock()
         self._hurried = asyncio.Event()
@@ -57,10 +57,10 @@ class ProcessSlot:
             if current is not None and current is not child:
                 child = current
                 continue
-            if self._is_over(child):
+            if self._decide_is_over(child):
                 return
             await self._pause_before_restart(child)
-            if self._is_over(child):  # a signal has ended the pause
+            if self._decide_is_over(child):  # a signal has ended the pause
                 return
             child = await self.start_child()
 

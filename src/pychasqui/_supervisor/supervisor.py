@@ -63,7 +63,7 @@ class ProcessSupervisor:
         self._slots = [
             ProcessSlot(
                 self._start_child_with_retries_until_stopped,
-                is_over=self._decide_to_leave_empty_and_stop_if_broken,
+                decide_is_over=self._decide_to_leave_empty_and_stop_if_broken,
                 restart_all=self._signals.restart_all,
             )
             for _ in range(options.processes)

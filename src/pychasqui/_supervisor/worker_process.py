@@ -124,10 +124,10 @@ def _set_up_drain_at_supervisor_end(workers: Sequence[Worker], link: SupervisorL
     loop, lease_s = asyncio.get_running_loop(), min(worker.config.lease_ms for worker in workers) / 1000
     draining: set[asyncio.Task[None]] = set()
 
-    def drain() -> None:
+    def start_draining() -> None:
         draining.update(asyncio.ensure_future(worker.drain(lease_s / 2)) for worker in workers)
 
-    link.call_at_supervisor_end(lambda: _call_in_loop_unless_ended(loop, drain), within_s=lease_s)
+    link.call_at_supervisor_end(lambda: _call_in_loop_unless_ended(loop, start_draining), within_s=lease_s)
 
 
 def _call_in_loop_unless_ended(loop: asyncio.AbstractEventLoop, function: Callable[[], None]) -> None:

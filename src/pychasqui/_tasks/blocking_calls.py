@@ -24,7 +24,7 @@ class CallsQueue(Protocol):
 def make_blocking_method(
     method: Callable[Concatenate[Queue, P], Coroutine[Any, Any, R]], *, needs_task: bool = True
 ) -> Callable[Concatenate[CallsQueue, P], R]:
-    """The method of Queue, blocking; see Portal.call()."""
+    """The method of Queue, blocking; see Portal.run_and_wait()."""
 
     name = method.__name__  # by its name: a test's queue has its own
     blocking_call = f"SyncQueue.{name}"
@@ -88,4 +88,4 @@ def call_blocking(
             refuse_if_loop_runs_here(blocking_call, instead)
         return run_coroutine_that_never_waits(make_coroutine())
     refuse_if_loop_runs_here(blocking_call, instead)
-    return portal.call(make_coroutine, queues, needs_task=needs_task)
+    return portal.run_and_wait(make_coroutine, queues, needs_task=needs_task)

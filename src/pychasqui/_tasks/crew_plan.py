@@ -45,14 +45,14 @@ class CrewPlan:
     def __init__(
         self,
         *,
-        load: Callable[[], AppParts],
+        load_parts: Callable[[], AppParts],
         make_queue: Callable[[str], Queue],
         queue_options: AppQueueOptions,
         redis_url: str | None,
         threads: int,
         queue_names: Sequence[str] | None,
     ) -> None:
-        self._load = load
+        self._load_parts = load_parts
         self._make_queue = make_queue
         self._options = queue_options
         self._redis_url = redis_url
@@ -62,7 +62,7 @@ class CrewPlan:
     @asynccontextmanager
     async def open_app_with_workers_and_schedules(self) -> AsyncIterator[list[Worker]]:
         """Loads the app, reconciles its schedules, begins its lifespan, and makes a worker for each queue."""
-        parts = self._load()
+        parts = self._load_parts()
         if not parts.definitions:
             raise InvalidArgument(_describe_missing_tasks(parts.modules))
         names = self._choose_queue_names(parts)

@@ -101,7 +101,7 @@ class DeferredSignals:
         self._on_arrival()
 
     @classmethod
-    def end_in_fork_child(cls) -> None:
+    def drop_arrived_and_restore_in_fork_child(cls) -> None:
         """In the child of a fork, where no call goes on: restores what the parent will restore."""
         active, cls._active = cls._active, None
         if active is not None:

@@ -55,7 +55,7 @@ class Dispatcher:
         *,
         stores_results: bool,
     ) -> None:
-        self._runs = {
+        self._runners = {
             name: _make_runner(definition, thread_calls, runtime, stores_results)
             for definition in definitions
             for name in definition.names
@@ -88,9 +88,9 @@ class Dispatcher:
         return await function(*values)
 
     def _find_task_runner_and_set_running_job(self, job: Job) -> RunTask:
-        run = self._runs.get(job.name)
+        run = self._runners.get(job.name)
         if run is None:
-            raise make_unknown_task_error(job.name, self._runs, count_put_backs(job))
+            raise make_unknown_task_error(job.name, self._runners, count_put_backs(job))
         running_job.set(job)
         return run
 
@@ -98,17 +98,17 @@ class Dispatcher:
 def check_dependencies(definitions: Iterable[TaskDefinition], lifespan: Lifespan | None) -> None:
     """Raises InvalidArgument if a task depends on what cannot be provided."""
     for definition in definitions:
-        _plan_injection(definition, {} if lifespan is None else {lifespan: None})
+        _make_injection_plan(definition, {} if lifespan is None else {lifespan: None})
 
 
-def _plan_injection(definition: TaskDefinition, constants: Mapping[Provider, Any]) -> InjectionPlan:
+def _make_injection_plan(definition: TaskDefinition, constants: Mapping[Provider, Any]) -> InjectionPlan:
     return InjectionPlan(f"task {definition.name!r}", definition.function, constants)
 
 
 def _make_runner(
     definition: TaskDefinition, thread_calls: RunsFunctions, runtime: AppRuntime, stores_results: bool
 ) -> RunTask:
-    plan = _plan_injection(definition, runtime.constants)
+    plan = _make_injection_plan(definition, runtime.constants)
     if plan.is_constant:
         run = _make_runner_without_dependencies(definition, thread_calls, plan.constants)
     elif plan.single_generator is not None and definition.is_async and definition.signature.read_values is not None:
@@ -142,7 +142,7 @@ def _plan_direct_call_if_possible(
         return None
     if runtime.middlewares or definition.give_up_on or (stores_results and definition.may_have_result):
         return None
-    plan = _plan_injection(definition, runtime.constants)
+    plan = _make_injection_plan(definition, runtime.constants)
     if not plan.is_constant:
         return None
     function, constants = definition.function, plan.constants

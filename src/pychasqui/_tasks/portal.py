@@ -50,7 +50,8 @@ class Closable(Protocol):
 
 
 class Portal:
-    """call(make_coroutine, holder) runs the coroutine that `make_coroutine()` returns, and blocks until it has ended.
+    """run_and_wait(make_coroutine, holder) runs the coroutine that `make_coroutine()` returns, and blocks until it has
+    ended.
 
     `holder` is what the coroutine opens connections in. It is closed on the portal's loop before that ends.
     """
@@ -63,7 +64,7 @@ class Portal:
     def _reset_state(self) -> None:
         self._lock = threading.RLock()  # a signal handler that runs where it is held may fork
         self._loop: PortalLoop | None = None
-        self._callers: set[int] = set()  # the threads inside call()
+        self._callers: set[int] = set()  # the threads inside run_and_wait()
         self._calls: dict[int, PortalCall] = {}  # that have not returned, by their threads
         self._runner: PortalCall | None = None  # the call whose thread runs the loop
         self._inbox: list[PortalCall] = []
@@ -74,7 +75,7 @@ class Portal:
         self._holders: set[Closable] = set()
         self._paused_at = 0.0
 
-    def call(
+    def run_and_wait(
         self, make_coroutine: Callable[[], Coroutine[Any, Any, T]], holder: Closable, *, needs_task: bool = True
     ) -> T:
         """`needs_task` is False if the coroutine does not ask for its Task, as asyncio.timeout() does."""
@@ -235,7 +236,7 @@ class Portal:
             self._start_is_due = False  # a call that comes after it wakes the loop again
         assert self._loop is not None
         for call in calls:
-            call.start(self._loop)
+            call.start_as_task(self._loop)
 
     def _wake_main_thread_if_it_waits(self) -> None:
         """A signal has come: the main thread runs its handler as soon as it runs at all."""
@@ -301,7 +302,7 @@ class Portal:
         self._lock.release()
 
     def reset_without_closing_in_fork_child(self) -> None:
-        DeferredSignals.end_in_fork_child()
+        DeferredSignals.drop_arrived_and_restore_in_fork_child()
         if self._loop is not None:
             self._loop.abandon_in_child()
         self._left_behind += [self._loop, self._inbox, self._calls, self._holders]
@@ -315,14 +316,14 @@ async def _close_holders_ignoring_errors(holders: list[Closable]) -> None:
 def _run_in_own_loop_and_close_holder(make_coroutine: Callable[[], Coroutine[Any, Any, T]], holder: Closable) -> T:
     loop = PortalLoop(lambda: None)
 
-    async def run() -> T:
+    async def run_and_close_holder() -> T:
         try:
             return await make_coroutine()
         finally:
             await holder.close_queues_of_running_loop()
 
     try:
-        return loop.run_until_complete(run())
+        return loop.run_until_complete(run_and_close_holder())
     finally:
         loop.close()
 

@@ -111,14 +111,14 @@ class PortalCall:
             self.is_ended = True
         else:
             self._rest = found
-            self.start(loop)
+            self.start_as_task(loop)
 
     # On the loop
 
-    def start(self, loop: PortalLoop) -> None:
-        self._task = asyncio.Task(self._run(), loop=loop, context=self._context)
+    def start_as_task(self, loop: PortalLoop) -> None:
+        self._task = asyncio.Task(self._run_and_report_end(), loop=loop, context=self._context)
 
-    async def _run(self) -> None:
+    async def _run_and_report_end(self) -> None:
         try:
             self._result = await (self._make_coroutine() if self._rest is None else self._rest)
         except BaseException as error:  # noqa: BLE001  the caller raises it

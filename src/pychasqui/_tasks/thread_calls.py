@@ -63,7 +63,7 @@ class ThreadCalls:
         self._threads.close()
         with suppress(IndexError):
             while True:  # a thread may take the next call meanwhile
-                self._inbox.popleft().refuse(Closed(CLOSED))
+                self._inbox.popleft().fail_and_wake_caller(Closed(CLOSED))
 
     def _run_waiting_calls(self, _thread_number: int) -> None:
         """Runs in a thread."""
@@ -116,7 +116,7 @@ class _ThreadCall:
             self.error = error
         return True
 
-    def refuse(self, error: BaseException) -> None:
+    def fail_and_wake_caller(self, error: BaseException) -> None:
         """Has the caller raise this error. Only for a call that no thread has taken."""
         self.error = error
         self.wake_caller()

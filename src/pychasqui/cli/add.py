@@ -15,7 +15,7 @@ from .app_targets import app_option
 from .confirm import dry_run_option
 from .data_argument import parse_json, read_data_from_json_or_file
 from .exits import CommandFailure, choose_exit_code
-from .interruptible_input import open_interruptible_if_possible, stop_reading_at_ctrl_c
+from .interruptible_input import ctrl_c_ends_reads, open_interruptible_if_possible
 from .moments import MOMENT
 from .options import SPAN, CommandContext, add_common_options, queue_argument
 from .progress import ProgressBar
@@ -146,7 +146,7 @@ async def _add_jobs_from_stdin_lines(
     try:
         async with queue:
             lines = open_interruptible_if_possible(sys.stdin)
-            with stop_reading_at_ctrl_c(), ProgressBar("adding", _count_lines_if_file(lines)) as bar:
+            with ctrl_c_ends_reads(), ProgressBar("adding", _count_lines_if_file(lines)) as bar:
                 for number, line in enumerate(lines, 1):
                     if not line.strip():
                         continue

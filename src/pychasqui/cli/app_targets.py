@@ -30,13 +30,13 @@ def import_app_and_its_modules(target: str) -> App:
     from ..app import App
     from .worker_targets import (
         get_or_make_what_target_names,
-        import_targets,
+        import_targets_with_working_folder_on_path,
         parse_target,
         print_traceback_and_make_failure,
     )
 
     parse_target(target)
-    (found,) = import_targets([target])
+    (found,) = import_targets_with_working_folder_on_path([target])
     made = asyncio.run(get_or_make_what_target_names(found))
     if not isinstance(made, App):
         raise CommandFailure(f"{target} is a {type(made).__name__}, not an App", ExitCode.USAGE)

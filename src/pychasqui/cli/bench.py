@@ -81,7 +81,7 @@ async def _measure_and_print(context: CommandContext, seconds: float, size: int,
         record |= {f"shown_{name}": _format_milliseconds(record[f"{name}_ms"]) for name in ("p50", "p99")}
     setup: dict[str, Any] = {"payload_bytes": size, "concurrency": concurrency, "loop": loop}
     versions = {"pychasqui": __version__, "python": platform.python_version()}
-    context.output.print_table("measures", COLUMNS, records, **setup, **versions)
+    context.output.print_table_or_json("measures", COLUMNS, records, **setup, **versions)
 
 
 @asynccontextmanager

@@ -14,7 +14,7 @@ from ..errors import ChasquiError, printable
 from .exits import CommandFailure, ExitCode
 from .known_queues import find_and_describe_unknown_queues
 from .options import SPAN, CommandContext, add_common_options, queues_argument
-from .ps import choose_given_or_all_queue_names
+from .ps import use_given_or_find_all_queue_names
 from .tables import Column
 from .values import Kind, format_count, format_span, format_value_for_pipe
 
@@ -153,7 +153,7 @@ def check_thresholds(
                 "shown": one.shown_value if context.output.is_terminal else exact,
                 "shown_limit": one.shown_limit,
             }
-        context.output.print_table("checks", COLUMNS, records, empty="there are no queues")
+        context.output.print_table_or_json("checks", COLUMNS, records, empty="there are no queues")
     for text in unknown.values() if is_breached else ():
         context.output.print_message_to_stderr(text)
     if unknown and not is_breached:
@@ -166,7 +166,7 @@ async def measure_queues(
 ) -> tuple[list[Measured], list[str], dict[str, str]]:
     """Returns what was measured, the names of the queues that are paused, and those that no queue has with a text."""
     async with context.make_queues() as server:
-        overviews = await server.overview(await choose_given_or_all_queue_names(context, server, names))
+        overviews = await server.overview(await use_given_or_find_all_queue_names(context, server, names))
         for overview in overviews:
             if overview.error is not None:
                 raise CommandFailure(f"queue {overview.name} cannot be read: {printable(overview.error, 500)}")

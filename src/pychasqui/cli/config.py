@@ -31,7 +31,7 @@ def config(context: CommandContext) -> None:
         found = find_settings(redis_url=given)
     except InvalidArgument as error:
         raise click.UsageError(str(error)) from None
-    context.output.print_table("settings", COLUMNS, [_setting_to_fields(setting) for setting in found])
+    context.output.print_table_or_json("settings", COLUMNS, [_setting_to_fields(setting) for setting in found])
 
 
 def _setting_to_fields(found: FoundSetting) -> dict[str, Any]:

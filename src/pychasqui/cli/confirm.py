@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import click
 
 from .exits import CommandFailure, ExitCode
-from .interruptible_input import open_interruptible_if_possible, stop_reading_at_ctrl_c
+from .interruptible_input import ctrl_c_ends_reads, open_interruptible_if_possible
 from .options import CommandContext
 from .standard_streams import print_to_stderr
 
@@ -39,6 +39,6 @@ def confirm_or_end_command(
 
 
 def _ask_and_read_answer(prompt: str) -> str:
-    with stop_reading_at_ctrl_c():
+    with ctrl_c_ends_reads():
         print_to_stderr(prompt, ends_line=False)
         return open_interruptible_if_possible(sys.stdin).readline().strip()

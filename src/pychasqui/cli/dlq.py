@@ -106,7 +106,7 @@ async def _print_letters(
         "" if found else await explain_empty_queue(context, queue.name, f"queue {queue.name} has no {such}dead letters")
     )
     letters, is_cut = found[:limit], len(found) > limit
-    context.output.print_table(
+    context.output.print_table_or_json(
         "letters",
         LIST_COLUMNS if context.output.is_terminal else PIPE_COLUMNS,
         [{**letter_to_fields(one), "summary": summarize_letter(one)} for one in letters],
@@ -139,7 +139,7 @@ async def _print_first_letters(context: CommandContext, queue: Queue, limit: int
         letters = await queue.dlq.page(limit=limit)
     reasons = Counter(letter.reason for letter in letters)
     empty = "" if letters else await explain_empty_queue(context, queue.name, f"queue {queue.name} has no dead letters")
-    context.output.print_table(
+    context.output.print_table_or_json(
         "letters",
         PEEK_COLUMNS,
         [letter_to_fields(letter) for letter in letters],
@@ -150,7 +150,7 @@ async def _print_first_letters(context: CommandContext, queue: Queue, limit: int
     if letters and not context.output.is_json:
         counted = [{"reason": reason, "count": count} for reason, count in reasons.most_common()]
         context.output.print_text("")
-        context.output.print_table(
+        context.output.print_table_or_json(
             "reasons", (Column("reason", "reason"), Column("count", "letters", Kind.COUNT)), counted
         )
 
@@ -189,7 +189,7 @@ async def _print_letter_groups(context: CommandContext, queue: Queue, letter_fil
         "" if found else await explain_empty_queue(context, queue.name, f"queue {queue.name} has no {such}dead letters")
     )
     columns = TERMINAL_GROUP_COLUMNS if context.output.is_terminal else GROUP_COLUMNS
-    context.output.print_table("groups", columns, records, empty=empty, queue=queue.name)
+    context.output.print_table_or_json("groups", columns, records, empty=empty, queue=queue.name)
 
 
 @dlq.command()
@@ -219,4 +219,4 @@ async def _print_letter(context: CommandContext, queue: Queue, letter_or_job_id:
     record = letter_to_fields(letters[-1])
     left_out = {column.key for column in islice(SHOW_COLUMNS, 4, None) if record.get(column.key) is None}
     columns = [column for column in SHOW_COLUMNS if column.key not in left_out or column.key == "data"]
-    context.output.print_facts(columns, {"queue": queue.name, **record})
+    context.output.print_facts_or_json(columns, {"queue": queue.name, **record})

@@ -16,7 +16,7 @@ from .confirm import dry_run_option
 from .dlq_letters import add_filter_options, decode_raw_fields, letter_to_export_fields
 from .exits import CommandFailure
 from .export_file import STDOUT, open_export
-from .interruptible_input import open_interruptible_if_possible, stop_reading_at_ctrl_c
+from .interruptible_input import ctrl_c_ends_reads, open_interruptible_if_possible
 from .options import CommandContext, add_common_options, queue_argument
 from .output import SCHEMA
 from .progress import ProgressBar, can_redraw_stderr
@@ -89,7 +89,7 @@ async def _import_missing_letters(context: CommandContext, queue: Queue, source:
     batch: list[DeadJob] = []
     async with queue:
         seen = {_hash_letter(letter) async for letter in queue.dlq.search()}
-        with stop_reading_at_ctrl_c(), ProgressBar("importing", None) as bar:
+        with ctrl_c_ends_reads(), ProgressBar("importing", None) as bar:
             for letter in _parse_exported_letters(source, queue):
                 if _hash_letter(letter) in seen:
                     present += 1

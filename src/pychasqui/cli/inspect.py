@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .each_queue import read_each_queue
+from .each_queue import read_each_queue_warning_of_unreadable
 from .options import CommandContext, add_common_options, group_option, queue_argument, queues_argument
-from .ps import choose_given_or_all_queue_names
+from .ps import use_given_or_find_all_queue_names
 from .tables import Column
 from .values import Kind, make_iso_and_ms_fields, now_ms
 
@@ -51,8 +51,8 @@ def inspect_queues(context: CommandContext, queue_names: tuple[str, ...], group:
 
 async def _print_facts(context: CommandContext, names: Sequence[str], group: str) -> None:
     async with context.make_queues() as queues:
-        chosen = await choose_given_or_all_queue_names(context, queues, names)
-        facts = await read_each_queue(
+        chosen = await use_given_or_find_all_queue_names(context, queues, names)
+        facts = await read_each_queue_warning_of_unreadable(
             context, chosen, lambda name: queues.official_facts(name, group=group), are_named=bool(names)
         )
     if context.output.is_json:
@@ -62,7 +62,7 @@ async def _print_facts(context: CommandContext, names: Sequence[str], group: str
         context.output.print_message_to_stderr("there are no queues")
     for place, (name, one) in enumerate(facts.items()):
         context.output.print_text(f"{chr(10) if place else ''}{name}")
-        context.output.print_table("facts", COLUMNS, _make_rows(one))
+        context.output.print_table_or_json("facts", COLUMNS, _make_rows(one))
 
 
 @click.command()
@@ -95,7 +95,7 @@ async def _print_facts_repeatedly(context: CommandContext, name: str, interval_m
             else:
                 with output.redraw_frame():
                     output.print_text(f"{name}, every {interval_ms} ms")
-                    output.print_table("facts", WATCH_COLUMNS, _make_rows(facts, before or facts))
+                    output.print_table_or_json("facts", WATCH_COLUMNS, _make_rows(facts, before or facts))
             before = facts
             await asyncio.sleep(interval_ms / 1000)
 

@@ -18,7 +18,7 @@ from typing import Any, TextIO
 
 
 @contextmanager
-def stop_reading_at_ctrl_c() -> Iterator[None]:
+def ctrl_c_ends_reads() -> Iterator[None]:
     """Makes Ctrl-C end a read of standard input: an event loop would only note it, and wait for the line."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:

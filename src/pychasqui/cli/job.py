@@ -12,10 +12,10 @@ import click
 
 from ..errors import printable
 from .confirm import confirm_or_end_command, dry_run_option, yes_option
-from .each_queue import read_each_queue
+from .each_queue import read_each_queue_warning_of_unreadable
 from .exits import CommandFailure, ExitCode
 from .options import CommandContext, add_common_options
-from .ps import choose_given_or_all_queue_names
+from .ps import use_given_or_find_all_queue_names
 from .tables import Column
 from .values import Kind, encode_compact_json, format_count, make_iso_and_ms_fields
 
@@ -118,7 +118,7 @@ async def _find_job_and_act(
     async with AsyncExitStack() as stack:
         names = [queue_name] if queue_name is not None else await _find_queue_names_unless_too_many(context)
         queues = {name: await stack.enter_async_context(context.make_queue(name)) for name in names}
-        statuses = await read_each_queue(
+        statuses = await read_each_queue_warning_of_unreadable(
             context, names, lambda name: queues[name].status(job_id), are_named=queue_name is not None
         )
         found = [(queues[name], status) for name, status in statuses.items() if status.state != "unknown"]
@@ -135,7 +135,7 @@ async def _find_job_and_act(
 
 async def _find_queue_names_unless_too_many(context: CommandContext) -> list[str]:
     async with context.make_queues() as queues:
-        names = await choose_given_or_all_queue_names(context, queues, [])
+        names = await use_given_or_find_all_queue_names(context, queues, [])
     if len(names) > MAX_QUEUES:
         raise click.UsageError(f"there are {len(names)} queues: name the job's queue by --queue")
     return names
@@ -148,7 +148,7 @@ async def _print_status_and_fail_if_unknown(context: CommandContext, queue: Queu
     columns += [Column("data", "data", Kind.DATA)] if status.entry_id or status.due_ms is not None else []
     columns += [Column("result", "result", Kind.DATA)] if status.has_result else []
     columns += [Column("note", "note")] if status.note else []
-    context.output.print_facts(columns, shown)
+    context.output.print_facts_or_json(columns, shown)
     if status.state == "unknown":
         raise _make_unknown_error(queue, status)
 

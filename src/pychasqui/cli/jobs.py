@@ -70,7 +70,7 @@ async def _print_jobs(
     empty = f"no job is {state}" if name is None else f"no job named {printable(name)!r} is {state}"
     if not found:
         empty = await explain_empty_queue(context, queue_name, empty)
-    context.output.print_table("jobs", COLUMNS[state], records, empty=empty, next=following)
+    context.output.print_table_or_json("jobs", COLUMNS[state], records, empty=empty, next=following)
 
 
 def _job_to_fields(job: JobView) -> dict[str, Any]:

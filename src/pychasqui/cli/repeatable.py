@@ -70,7 +70,7 @@ async def _print_repeatables(context: CommandContext, queue: Queue, limit: int) 
         metas = await queue.repeatables.page(limit)
     records = [repeatable_to_fields(meta) for meta in metas]
     empty = f"queue {queue.name} has no repeatables"
-    context.output.print_table("repeatables", LIST_COLUMNS, records, empty=empty, queue=queue.name)
+    context.output.print_table_or_json("repeatables", LIST_COLUMNS, records, empty=empty, queue=queue.name)
 
 
 def repeatable_to_fields(meta: RepeatableMeta) -> dict[str, Any]:
@@ -133,7 +133,7 @@ def print_fires(context: CommandContext, queue: Queue, fires: list[tuple[int, st
         {"key": key, "job_name": name, **make_iso_and_ms_fields(fires_at=fire_ms)} for fire_ms, key, name in fires
     ]
     columns = NEXT_COLUMNS if context.output.is_terminal else (NEXT_COLUMNS[0], *NEXT_COLUMNS[2:])
-    context.output.print_table("fires", columns, records, empty="nothing will fire", queue=queue.name)
+    context.output.print_table_or_json("fires", columns, records, empty="nothing will fire", queue=queue.name)
 
 
 async def find_repeatable_or_fail(queue: Queue, key: str) -> Repeatable:

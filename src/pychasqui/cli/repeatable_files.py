@@ -151,7 +151,7 @@ async def _confirm_and_apply_file(
             for meta in surplus:
                 await queue.repeatables.remove(meta.key)
     records = [{"action": action, "key": key, "job_name": name} for action, key, name in plan]
-    context.output.print_table(
+    context.output.print_table_or_json(
         "repeatables", COLUMNS, records, empty="the file has no repeatables", queue=queue.name, dry_run=dry_run
     )
     if dry_run:

@@ -38,7 +38,7 @@ def tasks(context: CommandContext, target: str | None) -> None:
         raise click.UsageError('name an App: chasqui tasks shop.app:app, or app = "shop.app:app" in chasqui.toml')
     app = import_app_and_its_modules(found)
     records = [task_to_fields(task, app) for _, task in sorted(app.tasks.items())]
-    context.output.print_table("tasks", COLUMNS, records, empty=f"{found} has no tasks", app=found)
+    context.output.print_table_or_json("tasks", COLUMNS, records, empty=f"{found} has no tasks", app=found)
 
 
 def task_to_fields(task: Task[..., Any], app: App) -> dict[str, Any]:

@@ -161,7 +161,7 @@ def worker(**given: Any) -> int:
         import asyncio  # here and below, so that --help does not wait for the import
 
         from ..supervisor import SupervisorLink
-        from .worker_targets import import_targets, parse_target
+        from .worker_targets import import_targets_with_working_folder_on_path, parse_target
 
     metrics_port = given.pop("metrics_port")
     process_options = ProcessOptions(**{field.name: given.pop(field.name) for field in fields(ProcessOptions)})
@@ -176,7 +176,7 @@ def worker(**given: Any) -> int:
     loop = choose_loop(options.loop_choice)
     if link is not None:
         link.start_watching()
-    found = import_targets(options.targets)
+    found = import_targets_with_working_folder_on_path(options.targets)
     set_up_logging_unless_done(
         options.log_format
     )  # after the import: a module that has set up logging itself is heeded

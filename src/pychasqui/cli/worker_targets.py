@@ -52,7 +52,7 @@ def _suggest_module_of_file(path: str, attribute_path: str) -> str:
     return f": write {name}:{attribute_path or 'app'}"
 
 
-def import_targets(targets: Sequence[str]) -> list[FoundTarget]:
+def import_targets_with_working_folder_on_path(targets: Sequence[str]) -> list[FoundTarget]:
     """Imports the modules, also from the working folder."""
     named = [parse_target(target) for target in targets]
     sys.path.insert(0, os.getcwd())

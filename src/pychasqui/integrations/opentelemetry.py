@@ -65,7 +65,7 @@ class OpenTelemetry:
             raise InvalidArgument(f'trace_parent is {trace_parent!r}, must be "child" or "link"'[:300])
         self._is_child = trace_parent == "child"
         self._tracer = trace.get_tracer("pychasqui", __version__, provider)
-        self._wire = TraceContextTextMapPropagator()
+        self._propagator = TraceContextTextMapPropagator()
         self._logged: set[str] = set()
 
     @contextmanager
@@ -82,7 +82,7 @@ class OpenTelemetry:
             self._end_span_ignoring_errors("send", span)
 
     def processing(self, origin: SpanOrigin, handler: RunHandler) -> RunHandler:
-        async def run(job: Delivery) -> Any:
+        async def run_in_span(job: Delivery) -> Any:
             span = self._start_run_span(origin, job)
             # Each job has its own context, which ends with the job, so nothing is detached.
             contexts.attach(trace.set_span_in_context(span))
@@ -96,7 +96,7 @@ class OpenTelemetry:
             finally:
                 self._end_span_ignoring_errors("process", span)
 
-        return run
+        return run_in_span
 
     def _start_run_span(self, origin: SpanOrigin, job: Delivery) -> Span:
         sender = self._read_sender_context_if_valid(job)
@@ -129,7 +129,7 @@ class OpenTelemetry:
     def _encode_span_extras_if_possible(self, span: Span) -> bytes:
         carrier: dict[str, str] = {}
         try:
-            self._wire.inject(carrier, trace.set_span_in_context(span, Context()))
+            self._propagator.inject(carrier, trace.set_span_in_context(span, Context()))
             if "traceparent" not in carrier:
                 return b""
             state = carrier.get("tracestate", "")
@@ -151,7 +151,7 @@ class OpenTelemetry:
         carrier = {"traceparent": extras.get(TRACE_PARENT), "tracestate": extras.get(TRACE_STATE, "")}
         if not all(isinstance(value, str) and len(value) <= MAX_STATE_CHARS for value in carrier.values()):
             return None
-        context = self._wire.extract(carrier, Context())
+        context = self._propagator.extract(carrier, Context())
         return context if trace.get_current_span(context).get_span_context().is_valid else None
 
     def _add_error_to_span_if_recording(self, operation: Operation, span: Span, error: BaseException) -> None:

@@ -48,7 +48,7 @@ class InlineRun:
         self.stops.start_timeout()
         ending = _run_and_keep_error(coroutine)  # a SystemExit that a task of the loop raises would end the loop
         task = self._task = asyncio.get_running_loop().create_task(ending, context=contextvars.copy_context())
-        self._job.begin_run(self._cancel)
+        self._job.begin_run(self._cancel_run_of_cancelled_job)
         try:
             while not task.done():
                 if not self._is_cancelled and self.stops.is_asked_to_stop(self._delivery.entry_id):
@@ -70,7 +70,7 @@ class InlineRun:
             return RunEnd(is_cancelled=True)
         return RunEnd(error=stop.choose_error_for_timed_out_run(end.error))
 
-    def _cancel(self) -> None:
+    def _cancel_run_of_cancelled_job(self) -> None:
         self.stops.add_stop(self._delivery, None)
         if self._task is not None:
             self._mark_and_cancel_task(self._task)
@@ -101,9 +101,12 @@ class InlineStops(JobStops):
         return max(self._began_at + timeout_s - monotonic(), 0)
 
     def is_asked_to_stop(self, entry_id: bytes) -> bool:
+        self._add_stop_if_timed_out()
+        return super().is_asked_to_stop(entry_id)
+
+    def _add_stop_if_timed_out(self) -> None:
         if self.left_s == 0:
             self.add_stop(self._job, self.total_timeout_s_of(self._job))
-        return super().is_asked_to_stop(entry_id)
 
 
 class DoneAwaitable:
