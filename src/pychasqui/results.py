@@ -115,7 +115,7 @@ class Results:
         try:
             await asyncio.wait({self._start_listening_unless_started(), future}, return_when=asyncio.FIRST_COMPLETED)
             # Only now: a job that ends between a lookup and the subscription would be missed.
-            self._request_lookup([job_id])
+            self._request_lookup_unless_closed([job_id])
             return await future
         finally:
             self._forget_wait(job_id, future)
@@ -178,7 +178,7 @@ class Results:
         """Looks up all awaited jobs now and then, in one command: a worker may have dropped their events."""
         while True:
             await asyncio.sleep(SECOND_LOOK_S)
-            self._request_lookup(self._waiting)
+            self._request_lookup_unless_closed(self._waiting)
 
     async def _follow_events_until_refused(self, *, is_past_known: bool) -> None:
         pause_s = 0.0
@@ -186,13 +186,13 @@ class Results:
             await asyncio.sleep(pause_s := longer_pause_s(pause_s))
             is_past_known = await self._try_to_read_past_events()
         if pause_s:
-            self._request_lookup(self._waiting)
+            self._request_lookup_unless_closed(self._waiting)
         try:
             async for event in self._events:
                 for one in (event, *self._events.take_ready()):
                     self._update_remembered_ends(one)
                     if one.job_id in self._waiting and one.name in ENDS:
-                        self._request_lookup([one.job_id])
+                        self._request_lookup_unless_closed([one.job_id])
         except RedisTrouble as error:
             log.warning("events cannot be read; results are looked up every %g s: %s", SECOND_LOOK_S, error)
 
@@ -206,7 +206,7 @@ class Results:
         elif event.name == "active":  # it runs again: it was replayed, or it is another job of the same id
             self._ended.pop(event.job_id, None)
 
-    def _request_lookup(self, job_ids: Iterable[str]) -> None:
+    def _request_lookup_unless_closed(self, job_ids: Iterable[str]) -> None:
         """Has these jobs looked up, together with all others of this turn and of the command in flight."""
         if self._is_closed:  # a wait that ends by that asks once more
             return
@@ -297,7 +297,7 @@ class Results:
 
     def _request_lookup_if_awaited(self, job_id: str) -> None:
         if job_id in self._waiting:
-            self._request_lookup([job_id])
+            self._request_lookup_unless_closed([job_id])
 
     def _answer_waits(self, job_id: str, result: Any) -> None:
         for future in self._waiting.get(job_id, ()):

@@ -76,7 +76,7 @@ class ChildProcess:
         self.pid = self._process.pid
         self.last_message_at = clock.monotonic()
         reader, writer = await asyncio.open_connection(sock=own_end, limit=MAX_LINE_BYTES)
-        self._watching = asyncio.create_task(self._watch_until_exit(reader, writer))
+        self._watching = asyncio.create_task(self._watch_until_exit_and_notify(reader, writer))
 
     async def wait_until(self, is_true: Callable[[], bool]) -> None:
         """Waits until something about the process has changed so that this is true."""
@@ -115,7 +115,7 @@ class ChildProcess:
             with suppress(ProcessLookupError):
                 self._process.send_signal(number)
 
-    async def _watch_until_exit(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _watch_until_exit_and_notify(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         assert self._process is not None
         reading = asyncio.create_task(self._read_messages_or_kill_process(reader))
         code = await self._process.wait()

@@ -59,7 +59,7 @@ class ProcessSlot:
                 continue
             if self._decide_is_over(child):
                 return
-            await self._pause_before_restart(child)
+            await self._log_death_and_wait_before_restart(child)
             if self._decide_is_over(child):  # a signal has ended the pause
                 return
             child = await self.start_child()
@@ -99,7 +99,7 @@ class ProcessSlot:
             await wait_for_first_and_cancel_others(successor.wait_for_exit(), timeout_s=ABANDONED_S)
             successor.kill()
 
-    async def _pause_before_restart(self, dead: ChildProcess) -> None:
+    async def _log_death_and_wait_before_restart(self, dead: ChildProcess) -> None:
         worked_for_s = clock.monotonic() - dead.started_at if dead.started is not None else 0.0
         self._pause_s = choose_next_restart_pause_s(self._pause_s, worked_for_s)
         log.error(

@@ -40,7 +40,7 @@ MAX_FREE_GROUPS = 4  # each has a file open
 IDLE_S = 0.1  # after such a pause the loop first reads what has arrived meanwhile
 
 
-class Closable(Protocol):
+class ClosableQueues(Protocol):
     """What a portal closes on its loop before it ends."""
 
     @property
@@ -72,11 +72,11 @@ class Portal:
         self._free_groups: list[WaitGroup] = []
         self._ended: list[PortalCall] = []  # whose callers are to be woken
         self._start_is_due = False  # the loop is about to look into the inbox
-        self._holders: set[Closable] = set()
+        self._holders: set[ClosableQueues] = set()
         self._paused_at = 0.0
 
     def run_and_wait(
-        self, make_coroutine: Callable[[], Coroutine[Any, Any, T]], holder: Closable, *, needs_task: bool = True
+        self, make_coroutine: Callable[[], Coroutine[Any, Any, T]], holder: ClosableQueues, *, needs_task: bool = True
     ) -> T:
         """`needs_task` is False if the coroutine does not ask for its Task, as asyncio.timeout() does."""
         thread_id = get_ident()
@@ -100,7 +100,7 @@ class Portal:
     def is_open(self) -> bool:
         return self._loop is not None
 
-    def forget_holder_if_closed_and_unused(self, holder: Closable) -> None:
+    def forget_holder_if_closed_and_unused(self, holder: ClosableQueues) -> None:
         """Lets go of a holder, unless another thread uses it by now."""
         with self._lock:
             if not holder.has_open_queues and all(call.holder is not holder for call in self._calls.values()):
@@ -109,7 +109,7 @@ class Portal:
     # A call's way ---------------------------------------------------------------------------------------------------
 
     def _run_loop_or_wait_until_ended(
-        self, thread_id: int, call: PortalCall, holder: Closable, signals: DeferredSignals | None
+        self, thread_id: int, call: PortalCall, holder: ClosableQueues, signals: DeferredSignals | None
     ) -> None:
         try:
             self._put_call_in_inbox_or_make_it_runner(thread_id, call, holder, can_join_group=signals is None)
@@ -127,7 +127,7 @@ class Portal:
             self._remove_or_cancel_call_and_hand_over_loop(thread_id, call)
 
     def _put_call_in_inbox_or_make_it_runner(
-        self, thread_id: int, call: PortalCall, holder: Closable, *, can_join_group: bool
+        self, thread_id: int, call: PortalCall, holder: ClosableQueues, *, can_join_group: bool
     ) -> None:
         with self._lock:
             loop = self._loop = self._loop or PortalLoop(self._wake_main_thread_if_it_waits)
@@ -309,11 +309,13 @@ class Portal:
         self._reset_state()
 
 
-async def _close_holders_ignoring_errors(holders: list[Closable]) -> None:
+async def _close_holders_ignoring_errors(holders: list[ClosableQueues]) -> None:
     await asyncio.gather(*(holder.close_queues_of_running_loop() for holder in holders), return_exceptions=True)
 
 
-def _run_in_own_loop_and_close_holder(make_coroutine: Callable[[], Coroutine[Any, Any, T]], holder: Closable) -> T:
+def _run_in_own_loop_and_close_holder(
+    make_coroutine: Callable[[], Coroutine[Any, Any, T]], holder: ClosableQueues
+) -> T:
     loop = PortalLoop(lambda: None)
 
     async def run_and_close_holder() -> T:

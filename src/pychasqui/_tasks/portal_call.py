@@ -9,7 +9,7 @@ from contextlib import suppress
 from contextvars import copy_context
 from typing import Any
 
-from .portal_loop import Ended, PortalLoop, RestOfCoroutine
+from .portal_loop import CoroutineResult, PortalLoop, RestOfCoroutine
 from .wait_group import WaitGroup
 
 
@@ -99,14 +99,14 @@ class PortalCall:
         """Runs the call in this thread, which runs the loop. If a signal stops the loop, the rest becomes a Task."""
         self.mark_as_needing_task()  # if it does not end here
         try:
-            found: Ended[Any] | RestOfCoroutine[Any] = loop.run_without_task_until_ended_or_stopped(
+            found: CoroutineResult[Any] | RestOfCoroutine[Any] = loop.run_without_task_until_ended_or_stopped(
                 self._make_coroutine, self._context
             )
         except BaseException as error:  # noqa: BLE001  the caller raises it
             self._error = error
             self.is_ended = True
             return
-        if isinstance(found, Ended):
+        if isinstance(found, CoroutineResult):
             self._result = found.result
             self.is_ended = True
         else:

@@ -39,7 +39,7 @@ def get_running_loop_or_none() -> asyncio.AbstractEventLoop | None:
 get_running_loop_or_none = getattr(asyncio, "_get_running_loop", get_running_loop_or_none)
 
 
-class Ended(Generic[T]):
+class CoroutineResult(Generic[T]):
     """What a coroutine has returned."""
 
     __slots__ = ("result",)
@@ -134,7 +134,7 @@ class PortalLoop(asyncio.SelectorEventLoop):
 
     def run_without_task_until_ended_or_stopped(
         self, make_coroutine: Callable[[], Coroutine[Any, Any, T]], context: Context
-    ) -> Ended[T] | RestOfCoroutine[T]:
+    ) -> CoroutineResult[T] | RestOfCoroutine[T]:
         """Runs a coroutine in this thread until it ends or the loop is stopped; raises what it raises.
 
         The coroutine is no Task: it must not ask for the current one, as asyncio.timeout() does.
@@ -154,7 +154,7 @@ class PortalLoop(asyncio.SelectorEventLoop):
                     if self._stopping:
                         return RestOfCoroutine(coroutine, waiting)
         except StopIteration as stop:
-            return Ended(stop.value)
+            return CoroutineResult(stop.value)
         finally:
             self._stopping = False
             self._thread_id = None
