@@ -26,7 +26,7 @@ class Crew:
     """
 
     def __init__(self, start: Callable[[], AbstractAsyncContextManager[Sequence[Worker]]]) -> None:
-        self._open_workers = start
+        self._prepare_workers = start
         self._workers: Sequence[Worker] = ()
         self._stop_wanted = asyncio.Event()
         self._main: asyncio.Task[None] | None = None
@@ -108,7 +108,7 @@ class Crew:
     @asynccontextmanager
     async def prepared(self) -> AsyncIterator[Sequence[Worker]]:
         """Starts what the workers share and makes them, for a program that runs them itself while inside."""
-        async with self._open_workers() as self._workers:
+        async with self._prepare_workers() as self._workers:
             yield self._workers
 
     async def _run_until_stopped(self, handle_signals: bool) -> None:
