@@ -107,20 +107,22 @@ class Results:
         except TimeoutError:
             if not limit.expired():
                 raise
-        raise TimeoutError(await self._look_for_job_and_describe_timeout(job_id, timeout_s))
+        raise TimeoutError(await self._describe_timeout_and_try_to_find_job(job_id, timeout_s))
 
     async def _subscribe_and_wait_for_answer(self, job_id: str) -> Any:
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(job_id, []).append(future)
         try:
-            await asyncio.wait({self._start_listening_unless_started(), future}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(
+                {self._start_or_restart_listening_if_needed(), future}, return_when=asyncio.FIRST_COMPLETED
+            )
             # Only now: a job that ends between a lookup and the subscription would be missed.
             self._request_lookup_unless_closed([job_id])
             return await future
         finally:
             self._forget_wait(job_id, future)
 
-    async def _look_for_job_and_describe_timeout(self, job_id: str, timeout_s: float) -> str:
+    async def _describe_timeout_and_try_to_find_job(self, job_id: str, timeout_s: float) -> str:
         """Says where the job is, for the TimeoutError. Only a few waits search at a time: a search costs reads."""
         text = f"no result of job {job_id[:100]!r} within {timeout_s:g} s"
         if self._explaining >= EXPLAINED_AT_ONCE:
@@ -148,7 +150,7 @@ class Results:
             await asyncio.wait(tasks)
         await self._events.close()
 
-    def _start_listening_unless_started(self) -> asyncio.Task[None]:
+    def _start_or_restart_listening_if_needed(self) -> asyncio.Task[None]:
         """Begins again after a program has cancelled all tasks of its loop, these among them."""
         begun, tasks = self._starting, self._listening
         if begun is None or begun.cancelled() or any(task.cancelled() for task in tasks):

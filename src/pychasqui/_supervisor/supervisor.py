@@ -24,7 +24,7 @@ from .leases import LeaseHolder
 from .memory import MemoryLimit, read_memory_bytes
 from .messages import Credentials, LeaseTaken, Loaded, Message, Started, SuccessorRequest
 from .pages import SupervisorPages
-from .reload import watch_python_files
+from .reload import keep_watching_python_files
 from .signals import SupervisorSignals
 from .slot import ProcessSlot
 from .socket_folder import make_folder_for_sockets
@@ -115,7 +115,7 @@ class ProcessSupervisor:
         self._start_task_that_must_not_fail(self._systemd.keep_notifying_watchdog_if_any())
         if self._options.reload_folders:
             self._start_task_that_must_not_fail(
-                watch_python_files(self._options.reload_folders, self._request_restart_for_changed_files)
+                keep_watching_python_files(self._options.reload_folders, self._request_restart_for_changed_files)
             )
         self._start_task_that_must_not_fail(self._run_slots_then_stop())
         await self._signals.stop.wait()

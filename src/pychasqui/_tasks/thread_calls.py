@@ -74,7 +74,7 @@ class ThreadCalls:
                 return
             if self._inbox and not self._threads.is_waking:
                 self._threads.wake_or_start_one()
-            if call.run_unless_cancelled():
+            if call.run_keeping_error_unless_cancelled():
                 self._ended.append(call)
                 if not self._wake_up_is_due:
                     self._wake_up_is_due = True
@@ -86,7 +86,7 @@ class ThreadCalls:
         """Runs in the loop: wakes all whose function has ended."""
         self._wake_up_is_due = False  # before the first look: a call that ends after it schedules another delivery
         while self._ended:
-            self._ended.popleft().wake_caller()
+            self._ended.popleft().finish_and_wake_caller()
 
 
 class _ThreadCall:
@@ -105,7 +105,7 @@ class _ThreadCall:
         self._is_finished = False
         self._waiter: asyncio.Future[None] = loop.create_future()
 
-    def run_unless_cancelled(self) -> bool:
+    def run_keeping_error_unless_cancelled(self) -> bool:
         with self._lock:
             if self._is_cancelled:
                 return False
@@ -119,7 +119,7 @@ class _ThreadCall:
     def fail_and_wake_caller(self, error: BaseException) -> None:
         """Has the caller raise this error. Only for a call that no thread has taken."""
         self.error = error
-        self.wake_caller()
+        self.finish_and_wake_caller()
 
     async def wait_ignoring_cancellation_once_begun(self) -> None:
         """Waits for the function, however often it is cancelled, unless the function has not begun."""
@@ -140,7 +140,7 @@ class _ThreadCall:
             if variable.get(self) is not value:
                 variable.set(value)
 
-    def wake_caller(self) -> None:
+    def finish_and_wake_caller(self) -> None:
         self._is_finished = True
         if not self._waiter.done():
             self._waiter.set_result(None)

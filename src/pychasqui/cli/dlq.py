@@ -201,10 +201,10 @@ def show(context: CommandContext, queue_name: str, wanted: str) -> None:
 
     ID is the id of the letter or of its job; of several letters of one job the newest is shown.
     """
-    context.run(_print_letter(context, context.make_queue(queue_name), wanted))
+    context.run(_print_letter_or_fail(context, context.make_queue(queue_name), wanted))
 
 
-async def _print_letter(context: CommandContext, queue: Queue, letter_or_job_id: str) -> None:
+async def _print_letter_or_fail(context: CommandContext, queue: Queue, letter_or_job_id: str) -> None:
     async with queue:
         letters = await queue.dlq.page(limit=1, ids=[letter_or_job_id]) if LETTER_ID.fullmatch(letter_or_job_id) else []
         letters = letters or [letter async for letter in queue.dlq.search(job_id=letter_or_job_id)]

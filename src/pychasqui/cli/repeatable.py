@@ -260,10 +260,10 @@ async def _pause_or_resume_repeatable(
 @add_common_options
 def run(context: CommandContext, queue_name: str, key: str, dry_run: bool) -> None:
     """Add a job of a repeatable now, beside its schedule."""
-    context.run(_fire_now(context, context.make_queue(queue_name), key, dry_run=dry_run))
+    context.run(_fire_now_unless_dry_run(context, context.make_queue(queue_name), key, dry_run=dry_run))
 
 
-async def _fire_now(context: CommandContext, queue: Queue, key: str, *, dry_run: bool) -> None:
+async def _fire_now_unless_dry_run(context: CommandContext, queue: Queue, key: str, *, dry_run: bool) -> None:
     async with queue:
         found = await find_repeatable_or_fail(queue, key)
         if dry_run:

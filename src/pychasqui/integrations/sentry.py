@@ -100,13 +100,13 @@ class SentryReporter:
         self, job: Job, error: BaseException, definition: TaskDefinition, check_in: CheckIn | None
     ) -> None:
         failure = read_failure(error)
-        is_last = self._is_last_run(job, failure, definition)
+        is_last = self._is_probably_last_run(job, failure, definition)
         if is_last and check_in is not None:
             check_in.send_ignoring_errors("error")
         if is_last or (self._reports_every_failure and failure.delay_ms is None):
             _capture_error(error, is_last)
 
-    def _is_last_run(self, job: Job, failure: Failure, definition: TaskDefinition) -> bool:
+    def _is_probably_last_run(self, job: Job, failure: Failure, definition: TaskDefinition) -> bool:
         """Whether no run follows. The attempts of one call, by with_options(), are not known here."""
         if failure.delay_ms is None and isinstance(failure.error, definition.give_up_on):
             return True

@@ -113,7 +113,7 @@ class InlineJobs:
         while runs_left:
             now_ms, runs_left = self._recorder.now_ms, runs_left - 1 if self._recorder.now_ms == now_ms else MAX_RUNS
             job = self._recorder.find_next_due(until_ms)
-            if await self._fire_next_schedule_if_due(schedules, until_ms if job is None else job.due_ms):
+            if await self._advance_to_and_fire_next_schedule_if_due(schedules, until_ms if job is None else job.due_ms):
                 continue
             if job is None:
                 return errors
@@ -123,7 +123,7 @@ class InlineJobs:
                 errors.append(error)
         raise RuntimeError(f"{MAX_RUNS} jobs have run at one time, and more are due: does a task enqueue itself?")
 
-    async def _fire_next_schedule_if_due(self, schedules: list[Schedule], until_ms: int) -> bool:
+    async def _advance_to_and_fire_next_schedule_if_due(self, schedules: list[Schedule], until_ms: int) -> bool:
         """Adds the job of the schedule that fires next, if one does up to this time."""
         for schedule in schedules:
             if schedule.key not in self._next_fires:
