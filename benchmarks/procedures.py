@@ -57,7 +57,7 @@ class Bench:
             return {
                 "add": self._add,
                 "work": self._work,
-                "drain": self._drain_until_deadline_or_hurried,
+                "drain": self._drain,
                 "fire": self._fire,
                 "latency": self._latency,
                 "lateness": self._lateness,
@@ -118,7 +118,7 @@ class Bench:
         """The same without what is asked about, within the same minute: the machine has slow ones."""
         return float(self.measure(BY_KEY[BESIDE[scenario.key]], peer)["value"])
 
-    def _drain_until_deadline_or_hurried(self, scenario: Scenario, peer: Peer) -> Result:
+    def _drain(self, scenario: Scenario, peer: Peer) -> Result:
         """A filled queue and any number of worker processes, timed from outside by what is left in Redis."""
         count = job_count(scenario, peer, self.effort)
         warmup = warmup_count(count, {})

@@ -13,10 +13,10 @@ from ._tasks.app_options import (
     QueueOptions,
     check_app_name,
     check_app_url,
-    check_is_list_of_names,
-    check_queue_option_names,
+    check_is_iterable_and_not_str,
+    check_names_and_make_queue_options,
     select_options_for_queue_class,
-    worker_options,
+    select_options_for_worker_class,
 )
 from ._tasks.crew_plan import AppParts, CrewPlan
 from ._tasks.definition import TaskDefinition, define_task
@@ -81,9 +81,9 @@ class App:
     ) -> None:
         self._redis_url = check_app_url(redis_url)
         self._name = check_app_name(name)
-        check_is_list_of_names("modules", modules)
+        check_is_iterable_and_not_str("modules", modules)
         self._modules = tuple(modules)
-        self._queue_options = check_queue_option_names(queues or {}, defaults or {})
+        self._queue_options = check_names_and_make_queue_options(queues or {}, defaults or {})
         self._threads = checks.check_int("threads", threads, 1)
         self._tasks: dict[str, Task[..., Any]] = {}
         self._owners: dict[str, TaskDefinition] = {}  # by name and alias
@@ -224,7 +224,7 @@ class App:
         key: str | None,
         missed_fires: MissedFiresPolicy | None,
     ) -> Callable[[T], T]:
-        def add(task: T) -> T:
+        def add_schedule(task: T) -> T:
             if not isinstance(task, Task):
                 raise InvalidType("a schedule stands above @app.task, not below it, and not on a plain function")
             whole_key = make_schedule_key(self._name, task.name, key, pattern)
@@ -236,7 +236,7 @@ class App:
             self._schedules[whole_key] = schedule
             return task
 
-        return add
+        return add_schedule
 
     def lifespan(self, function: L) -> L:
         """Makes this async generator function the lifespan: its first half runs before the first job of a process, the
@@ -288,12 +288,12 @@ class App:
         `async with app.worker():` beside other things, or `await app.worker().run(handle_signals=True)`.
         """
         if queues is not None:
-            check_is_list_of_names("queues", queues)
+            check_is_iterable_and_not_str("queues", queues)
         names = None if queues is None else [checks.check_queue_name(name) for name in queues]
         if names == []:
             raise InvalidArgument("queues is empty: name the queues, or leave it out for all that the app knows")
         plan = CrewPlan(
-            load=self.load_parts,
+            load_parts=self.load_parts,
             make_queue=self._make_queue,
             queue_options=self._queue_options,
             redis_url=self._redis_url,
@@ -317,13 +317,13 @@ class App:
 
     def worker_options(self, queue: str) -> dict[str, Any]:
         """Returns the options that the Worker of this queue gets."""
-        return worker_options(self._queue_options, queue)
+        return select_options_for_worker_class(self._queue_options, queue)
 
     # From its first use to its close --------------------------------------------------------------------------------
 
     async def close(self) -> None:
         """Closes the queues of the running loop. Safe to call twice."""
-        await self._loop_queues.close()
+        await self._loop_queues.close_queues_of_running_loop()
 
     async def __aenter__(self) -> Self:
         return self

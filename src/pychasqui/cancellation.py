@@ -31,31 +31,33 @@ SEARCHES = 3
 class JobCanceller:
     """Implements Queue.cancel()."""
 
-    def __init__(self, session: Callable[[], QueueSession], record: Callable[[JobsCancelled], None] | None) -> None:
-        self._session = session
-        self._record = record
+    def __init__(
+        self, get_session: Callable[[], QueueSession], record_metric: Callable[[JobsCancelled], None] | None
+    ) -> None:
+        self._get_session = get_session
+        self._record_metric = record_metric
 
     async def cancel(self, job_id: str) -> Cancellation:
         answer = await self._search_and_cancel(check_job_id(job_id))
-        if answer.word == "removed" and self._record is not None:
-            self._record(JobsCancelled(1, "removed", answer.job_name))
+        if answer.word == "removed" and self._record_metric is not None:
+            self._record_metric(JobsCancelled(1, "removed", answer.job_name))
         return cast(Cancellation, answer.word)
 
     async def _search_and_cancel(self, job_id: str) -> CancelAnswer:
-        answer = await self._send_cancel(job_id)
+        answer = await self._ask_redis_to_cancel(job_id)
         id_time_ms = read_ulid_time_ms(job_id)
         for _ in range(SEARCHES):
             if answer.word != "unknown":
                 break
-            entry_id, is_all_seen = await self._find_entry_id(job_id, id_time_ms)
-            answer = await self._send_cancel(job_id, entry_id, may_be_in_unread_entry=not is_all_seen)
+            entry_id, is_all_seen = await self._find_entry_id_and_whether_all_seen(job_id, id_time_ms)
+            answer = await self._ask_redis_to_cancel(job_id, entry_id, may_be_in_unread_entry=not is_all_seen)
             if not entry_id and is_all_seen:  # else it has moved since it was found
                 break
         return answer
 
-    async def _find_entry_id(self, job_id: str, id_time_ms: int | None) -> tuple[str, bool]:
+    async def _find_entry_id_and_whether_all_seen(self, job_id: str, id_time_ms: int | None) -> tuple[str, bool]:
         """Returns the id of the job's entry, "" if it was not found, and whether it would have been."""
-        finder = self._session().job_finder
+        finder = self._get_session().job_finder
         entry, seen, seen_bytes, is_cut = None, 0, 0, False
         max_searched = MAX_SEARCHED_WITHOUT_TIME if id_time_ms is None else MAX_SEARCHED
         async for page in finder.read_entry_pages("-", max_searched):
@@ -69,9 +71,9 @@ class JobCanceller:
             entry = await finder.find_entry_created_around(lambda page: find_entry(page, job_id), id_time_ms)
         return "" if entry is None else entry[0].decode(), is_all_seen
 
-    async def _send_cancel(
+    async def _ask_redis_to_cancel(
         self, job_id: str, entry_id: str = "", *, may_be_in_unread_entry: bool = False
     ) -> CancelAnswer:
-        return await self._session().broker.cancel(
+        return await self._get_session().broker.cancel(
             job_id, entry_id, may_be_in_unread_entry=may_be_in_unread_entry, events_max_len=EVENTS_MAX_LEN
         )

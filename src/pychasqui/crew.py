@@ -26,7 +26,7 @@ class Crew:
     """
 
     def __init__(self, start: Callable[[], AbstractAsyncContextManager[Sequence[Worker]]]) -> None:
-        self._begin = start
+        self._prepare_workers = start
         self._workers: Sequence[Worker] = ()
         self._stop_wanted = asyncio.Event()
         self._main: asyncio.Task[None] | None = None
@@ -50,7 +50,7 @@ class Crew:
         """Runs jobs until close(); see Worker.run(). If one worker ends by an error, the others end, too."""
         check_bool("handle_signals", handle_signals)
         was_begun = self._main is not None  # its workers then handle signals only if they were asked to
-        main = self._start_main_unless_running(handle_signals)
+        main = self._get_or_start_main_task(handle_signals)
         with catching_signals(self._request_stop_by_signal) if handle_signals and was_begun else nullcontext():
             try:
                 await asyncio.shield(main)
@@ -76,7 +76,7 @@ class Crew:
         await asyncio.wait({main})
 
     async def __aenter__(self) -> Self:
-        main = self._start_main_unless_running(handle_signals=False)
+        main = self._get_or_start_main_task(handle_signals=False)
         assert self._started is not None
         try:
             await asyncio.wait({main, self._started}, return_when=asyncio.FIRST_COMPLETED)
@@ -94,7 +94,7 @@ class Crew:
         if self._main is not None and error is None:
             self._main.result()
 
-    def _start_main_unless_running(self, handle_signals: bool) -> asyncio.Task[None]:
+    def _get_or_start_main_task(self, handle_signals: bool) -> asyncio.Task[None]:
         if self._main is None:
             if self._stop_wanted.is_set():
                 raise Closed("this crew is closed; app.worker() makes another")
@@ -108,7 +108,7 @@ class Crew:
     @asynccontextmanager
     async def prepared(self) -> AsyncIterator[Sequence[Worker]]:
         """Starts what the workers share and makes them, for a program that runs them itself while inside."""
-        async with self._begin() as self._workers:
+        async with self._prepare_workers() as self._workers:
             yield self._workers
 
     async def _run_until_stopped(self, handle_signals: bool) -> None:

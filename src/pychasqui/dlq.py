@@ -66,13 +66,15 @@ class DeadLetters:
     """`queue.dlq`. Every method takes the conditions `ids`, `job_id`, `name`, `reason`, `error_type`, `since`, `until`
     and `up_to`, the id of the newest letter to take. A condition that is None is refused."""
 
-    def __init__(self, broker: Callable[[], DlqBroker], on_replay: Callable[[list[str]], Awaitable[None]]) -> None:
-        self._broker = broker
-        self._on_replay = on_replay  # called with the ids of jobs that are about to be replayed
+    def __init__(
+        self, get_broker: Callable[[], DlqBroker], before_replay: Callable[[list[str]], Awaitable[None]]
+    ) -> None:
+        self._get_broker = get_broker
+        self._before_replay = before_replay  # called with the ids of jobs that are about to be replayed
 
     async def search(self, *, after: str = "", **which: Any) -> AsyncIterator[DeadJob]:
         """Yields the dead letters that match, oldest first; starts after the letter with the id `after`."""
-        chosen = _read_filter(which)
+        chosen = _check_and_make_filter(which)
         if after and _parse_letter_id(after) == (MAX_U64, MAX_U64):
             return  # nothing is behind it, and Redis refuses to look
         async for entry in (
@@ -85,19 +87,19 @@ class DeadLetters:
                 yield job
 
     async def _read_entries_by_id(self, chosen: Filter, ids: frozenset[str]) -> AsyncIterator[Entry]:
-        first_ms, last_ms = _find_range_ms(chosen)
+        first_ms, last_ms = _choose_range_ms(chosen)
         for dlq_id in sorted(ids, key=_parse_letter_id):
             if first_ms <= _parse_letter_id(dlq_id)[0] <= last_ms:
-                for entry in await self._broker().read_page(dlq_id, dlq_id, 1):
+                for entry in await self._get_broker().read_page(dlq_id, dlq_id, 1):
                     yield entry
 
     async def _read_entries_in_time_range(self, chosen: Filter, after: str) -> AsyncIterator[Entry]:
-        first_ms, last_ms = _find_range_ms(chosen)
+        first_ms, last_ms = _choose_range_ms(chosen)
         start = f"({after}" if after and _parse_letter_id(after) > (first_ms, 0) else str(first_ms)
         # The end is fixed before the first page: a replay may produce new letters as fast as they are read.
-        end = min(await self._broker().read_newest_id(), f"{last_ms}-{MAX_U64}", key=_parse_letter_id)
+        end = min(await self._get_broker().read_newest_id(), f"{last_ms}-{MAX_U64}", key=_parse_letter_id)
         count = FIRST_PAGE
-        while entries := await self._broker().read_page(start, end, count):
+        while entries := await self._get_broker().read_page(start, end, count):
             for entry in entries:
                 yield entry
             last = entries[-1][0].decode()
@@ -118,7 +120,7 @@ class DeadLetters:
     async def count(self, **which: Any) -> int:
         """Counts the letters that match."""
         if not which:
-            return await self._broker().count()
+            return await self._get_broker().count()
         return sum([1 async for _ in self.search(**which)])
 
     async def count_by_reason(self, **which: Any) -> dict[str, int]:
@@ -127,7 +129,7 @@ class DeadLetters:
 
     async def dropped(self) -> int:
         """Returns how many letters were dropped because the stream of dead letters was full."""
-        return await self._broker().read_dropped_count()
+        return await self._get_broker().read_dropped_count()
 
     async def replay(
         self,
@@ -157,7 +159,7 @@ class DeadLetters:
         max_moved = check_int("limit", limit, 0) if limit is not None else float("inf")
         async for job in self.search(**which):
             if moved + len(batch) >= max_moved:
-                moved, size = await self._replay_and_clear_batch(batch, dry_run, moved, on_progress), 0
+                moved, size = await self._replay_or_count_and_clear_batch(batch, dry_run, moved, on_progress), 0
                 if moved >= max_moved:
                     break
             try:
@@ -166,16 +168,19 @@ class DeadLetters:
                 continue
             size += len(batch[-1][1])
             if len(batch) >= (PAGE if rate is None else 1) or size >= PAGE_BYTES:
-                moved, size = await self._replay_and_clear_batch(batch, dry_run, moved, on_progress), 0
+                moved, size = await self._replay_or_count_and_clear_batch(batch, dry_run, moved, on_progress), 0
                 if rate is not None and not dry_run:
                     await asyncio.sleep(max(0.0, began + moved / rate - monotonic()))
-        return await self._replay_and_clear_batch(batch, dry_run, moved, on_progress)
+        return await self._replay_or_count_and_clear_batch(batch, dry_run, moved, on_progress)
 
     async def replay_with(self, dlq_id: str, data: Any) -> bool:
         """Replays one job with other data; False if the letter does not exist."""
         async for job in self.search(ids=[dlq_id]):
             return (
-                await self._replay_and_clear_batch([(dlq_id, job.replayed(encode_data(data)), job.name.encode())]) == 1
+                await self._replay_or_count_and_clear_batch(
+                    [(dlq_id, job.replayed(encode_data(data)), job.name.encode())]
+                )
+                == 1
             )
         return False
 
@@ -186,11 +191,11 @@ class DeadLetters:
         """
         if not which:
             raise InvalidArgument(f"remove needs a condition ({_CONDITIONS}); purge() removes all")
-        return await self._remove(which, dry_run, on_progress)
+        return await self._remove_or_count_matching(which, dry_run, on_progress)
 
     async def purge(self, *, dry_run: bool = False) -> int:
         """Removes all letters; returns how many. With `dry_run` it only counts them."""
-        return await self._remove({}, dry_run, None)
+        return await self._remove_or_count_matching({}, dry_run, None)
 
     async def restore(self, letters: Iterable[DeadJob]) -> int:
         """Adds letters that were read before, of this queue or another; returns how many.
@@ -200,29 +205,33 @@ class DeadLetters:
         check_is_iterable("letters", letters, "of DeadJob, as page() returns them")
         written = [encode_letter_as_read_or_changed(_check_letter(letter)) for letter in letters]
         for first in range(0, len(written), PAGE):
-            await self._broker().add_letters(written[first : first + PAGE])
+            await self._get_broker().add_letters(written[first : first + PAGE])
         return len(written)
 
-    async def _remove(self, which: dict[str, Any], dry_run: bool, on_progress: OnProgress | None) -> int:
+    async def _remove_or_count_matching(
+        self, which: dict[str, Any], dry_run: bool, on_progress: OnProgress | None
+    ) -> int:
         removed = 0
         batch: list[str] = []
         async for job in self.search(**which):
             batch.append(job.dlq_id)
             if len(batch) == PAGE:
-                removed = await self._remove_batch(batch, dry_run, removed, on_progress)
-        return await self._remove_batch(batch, dry_run, removed, on_progress)
+                removed = await self._remove_or_count_and_clear_batch(batch, dry_run, removed, on_progress)
+        return await self._remove_or_count_and_clear_batch(batch, dry_run, removed, on_progress)
 
-    async def _remove_batch(self, batch: list[str], dry_run: bool, removed: int, on_progress: OnProgress | None) -> int:
+    async def _remove_or_count_and_clear_batch(
+        self, batch: list[str], dry_run: bool, removed: int, on_progress: OnProgress | None
+    ) -> int:
         """Removes the batch and empties it; returns how many are removed so far, of which `removed` were before."""
         if not batch:
             return removed
-        removed += len(batch) if dry_run else await self._broker().remove(batch)
+        removed += len(batch) if dry_run else await self._get_broker().remove(batch)
         batch.clear()
         if on_progress is not None:
             on_progress(removed)
         return removed
 
-    async def _replay_and_clear_batch(
+    async def _replay_or_count_and_clear_batch(
         self,
         batch: list[tuple[str, bytes, bytes]],
         dry_run: bool = False,
@@ -233,8 +242,8 @@ class DeadLetters:
         if not batch:
             return moved
         if not dry_run:
-            await self._on_replay([decode_envelope(envelope).id for _, envelope, _ in batch])
-        moved += len(batch) if dry_run else await self._broker().replay(batch)
+            await self._before_replay([decode_envelope(envelope).id for _, envelope, _ in batch])
+        moved += len(batch) if dry_run else await self._get_broker().replay(batch)
         batch.clear()
         if on_progress is not None:
             on_progress(moved)
@@ -252,7 +261,7 @@ def read_letter(raw_fields: list[bytes]) -> DeadJob:
     return read_dead_letter([b"0-0", raw_fields])
 
 
-def _read_filter(which: dict[str, Any]) -> Filter:
+def _check_and_make_filter(which: dict[str, Any]) -> Filter:
     # A letter that cannot be decoded has the job_id None: that must not select all letters.
     missing = sorted(name for name, value in which.items() if value is None)
     if missing:
@@ -269,7 +278,7 @@ def _read_filter(which: dict[str, Any]) -> Filter:
         raise InvalidArgument(f"unknown condition among {sorted(which)}: the conditions are {_CONDITIONS}") from None
 
 
-def _find_range_ms(chosen: Filter) -> tuple[int, int]:
+def _choose_range_ms(chosen: Filter) -> tuple[int, int]:
     """Returns the first and the last ms of `since` and `until`."""
     first_ms = 0 if chosen.since is None else max(0, _to_epoch_ms(chosen.since))
     last_ms = MAX_U64 if chosen.until is None else max(0, _to_epoch_ms(chosen.until) - 1)

@@ -130,7 +130,7 @@ def _examine_role(info: dict[str, str]) -> Iterator[Finding]:
 
 
 def _examine_persistence(info: dict[str, str]) -> Iterator[Finding]:
-    risks = _read_risks_of(info)
+    risks = _read_risks_from_info(info)
     failed = [name for name in ("rdb_last_bgsave_status", "aof_last_write_status") if info.get(name, "ok") != "ok"]
     if failed:
         text = f"the server cannot write to its disk ({', '.join(failed)} is not ok)"
@@ -145,7 +145,7 @@ def _examine_persistence(info: dict[str, str]) -> Iterator[Finding]:
 
 
 def _examine_eviction(info: dict[str, str]) -> Iterator[Finding]:
-    risks = _read_risks_of(info)
+    risks = _read_risks_from_info(info)
     if risks.eviction:
         remedy = "CONFIG SET maxmemory-policy noeviction; then CONFIG REWRITE"
         yield Finding("server", "eviction", "problem", risks.eviction.partition(";")[0], remedy)
@@ -156,7 +156,7 @@ def _examine_eviction(info: dict[str, str]) -> Iterator[Finding]:
         yield Finding("server", "evicted", "warning", text, "jobs may be among them: set noeviction and more memory")
 
 
-def _read_risks_of(info: dict[str, str]) -> Risks:
+def _read_risks_from_info(info: dict[str, str]) -> Risks:
     return read_risks("\n".join(f"{name}:{value}" for name, value in info.items()))
 
 
@@ -256,7 +256,8 @@ def examine_queue_health(subject: str, health: QueueHealth) -> Iterator[Finding]
     if not health.wrong_types:
         yield Finding(subject, "keys", "ok", "all keys have their types")
     if health.entries and GROUP not in health.groups:
-        text = f"{_number_with_verb(health.entries, 'job', 'is', 'are')} there, and the consumer group {GROUP} is not"
+        there = f"{_format_number_with_verb(health.entries, 'job', 'is', 'are')} there"
+        text = f"{there}, and the consumer group {GROUP} is not"
         yield Finding(subject, "group", "warning", text, "start a worker: it makes the group")
     others = [printable(name, 60) for name in health.groups if name != GROUP]
     if others:
@@ -268,17 +269,17 @@ def examine_queue_health(subject: str, health: QueueHealth) -> Iterator[Finding]
     if health.is_paused:
         yield Finding(subject, "pause", "warning", "the queue is paused", f"chasqui resume {subject.partition(' ')[2]}")
     if health.dead_dropped:
-        dropped = _number_with_verb(health.dead_dropped, "dead letter", "was", "were")
+        dropped = _format_number_with_verb(health.dead_dropped, "dead letter", "was", "were")
         text = f"{dropped} dropped because there was no room"
         yield Finding(
             subject, "dead letters", "warning", text, "raise the worker's dlq_max_stream_len, and look at them in time"
         )
     if health.dead:
-        text = f"{_number_with_verb(health.dead, 'dead letter', 'is', 'are')} there"
+        text = f"{_format_number_with_verb(health.dead, 'dead letter', 'is', 'are')} there"
         yield Finding(subject, "dead letters", "note", text, f"chasqui dlq groups {subject.partition(' ')[2]}")
 
 
-def _number_with_verb(count: int, noun: str, verb_of_one: str, verb: str) -> str:
+def _format_number_with_verb(count: int, noun: str, verb_of_one: str, verb: str) -> str:
     return f"1 {noun} {verb_of_one}" if count == 1 else f"{count:,} {noun}s {verb}"
 
 
@@ -291,10 +292,10 @@ def _examine_consumers(subject: str, health: QueueHealth) -> Iterator[Finding]:
     ]
     alive = len(health.with_living_lease) + len(official)
     if not alive and health.entries:
-        text = f"{_number_with_verb(health.entries, 'job', 'is', 'are')} there, and no worker lives"
+        text = f"{_format_number_with_verb(health.entries, 'job', 'is', 'are')} there, and no worker lives"
         yield Finding(subject, "workers", "warning", text, "start a worker: chasqui worker MODULE:ATTRIBUTE")
     else:
-        living = _number_with_verb(len(health.with_living_lease), "worker", "lives", "live")
+        living = _format_number_with_verb(len(health.with_living_lease), "worker", "lives", "live")
         yield Finding(subject, "workers", "ok", f"{living}, {len(official):,} official ones")
     if stuck:
         held = sum(one.pending for one in stuck)

@@ -57,10 +57,12 @@ class _HasOwnArguments:
     args: tuple[object, ...]
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _make_of_fields, (type(self), self.args, self.__dict__)
+        return _make_error_of_fields, (type(self), self.args, self.__dict__)
 
 
-def _make_of_fields(kind: type[BaseException], args: tuple[object, ...], fields: dict[str, object]) -> BaseException:
+def _make_error_of_fields(
+    kind: type[BaseException], args: tuple[object, ...], fields: dict[str, object]
+) -> BaseException:
     error = kind.__new__(kind, *args)
     error.__dict__.update(fields)
     return error
@@ -132,7 +134,7 @@ class JobFailed(_HasOwnArguments, ChasquiError):
         self.attempts = attempts
 
     def __reduce__(self) -> _ErrorParts:
-        return _take_apart(self)
+        return _make_pickle_parts(self)
 
 
 class JobExpired(JobFailed):
@@ -250,7 +252,7 @@ class RetryLater(_HasOwnArguments, Exception):
         self.delay_ms = round(seconds * 1000)
 
     def __reduce__(self) -> _ErrorParts:
-        return _take_apart(self)
+        return _make_pickle_parts(self)
 
 
 class Snooze(_HasOwnArguments, Exception):
@@ -270,7 +272,7 @@ class Snooze(_HasOwnArguments, Exception):
         self.limit = limit
 
     def __reduce__(self) -> _ErrorParts:
-        return _take_apart(self)
+        return _make_pickle_parts(self)
 
 
 UNKNOWN_TASK_LIMIT = 120  # with up to 30 s in between: about an hour for a deploy
@@ -292,15 +294,15 @@ def _check_delay_s(delay: float | timedelta) -> float:
     return seconds
 
 
-def _take_apart(error: BaseException) -> _ErrorParts:
+def _make_pickle_parts(error: BaseException) -> _ErrorParts:
     """For copies and pickles of an error whose constructor does not take its `args`.
 
     A process pool breaks, with all its calls, by an error that cannot be unpickled.
     """
-    return _put_together, (type(error), error.args), error.__dict__
+    return _make_error_of_parts, (type(error), error.args), error.__dict__
 
 
-def _put_together(kind: type[BaseException], args: tuple[Any, ...]) -> BaseException:
+def _make_error_of_parts(kind: type[BaseException], args: tuple[Any, ...]) -> BaseException:
     error = kind.__new__(kind, *args)
     error.args = args
     return error

@@ -63,7 +63,7 @@ class QueueEvents:
         job_ids: Collection[str] | None = None,
         credential_provider: CredentialProvider | None = None,
     ) -> None:
-        self._set_what_is_read(queue_name, last_event_id, block_ms, count, names, job_ids)
+        self._check_and_set_what_to_read(queue_name, last_event_id, block_ms, count, names, job_ids)
         self._connector: Connector | None = Connector(
             find_setting("redis_url", redis_url).value,
             tls=tls,
@@ -75,7 +75,7 @@ class QueueEvents:
         broker = self._connector.make_broker(keys, timeout_s=self._block_ms / 1000 + 2.0)
         self._set_broker_and_reset_state(EventsBroker(broker, keys))
 
-    def _set_what_is_read(
+    def _check_and_set_what_to_read(
         self,
         queue_name: str,
         last_event_id: str = "$",
@@ -107,7 +107,7 @@ class QueueEvents:
     def from_broker(cls, broker: EventsBroker, queue_name: str) -> QueueEvents:
         """Makes a QueueEvents that reads through the caller's broker; close() closes the broker."""
         events = cls.__new__(cls)  # not by its constructor, which needs the URL of a server
-        events._set_what_is_read(queue_name)
+        events._check_and_set_what_to_read(queue_name)
         events._connector = None
         events._set_broker_and_reset_state(broker)
         return events

@@ -122,14 +122,14 @@ class Gauges:
     async def update(self, queue: Queue) -> None:
         """Reads the state of one queue from Redis; an error sets queue_up to 0."""
         try:
-            await self._set_gauges_of_queue(queue)
+            await self._read_and_set_gauges_of_queue(queue)
         except RedisTrouble:  # queue_up 0 says it; other queues may be on other servers
             self._up.set(0, queue.name)
         except Exception:
             self._up.set(0, queue.name)
             log.exception("the state of queue %s cannot be read; other queues are not affected", queue.name)
 
-    async def _set_gauges_of_queue(self, queue: Queue) -> None:
+    async def _read_and_set_gauges_of_queue(self, queue: Queue) -> None:
         counts, oldest_ms, is_paused, workers, next_fires = await asyncio.gather(
             queue.counts(),
             queue.oldest_age_ms(),

@@ -63,12 +63,12 @@ class Page:
 class Inspector:
     """Implements Queue.counts(), .jobs(), .get_job() and the other methods that look into a queue."""
 
-    def __init__(self, broker: Callable[[], InspectorBroker]) -> None:
-        self._broker = broker
+    def __init__(self, get_broker: Callable[[], InspectorBroker]) -> None:
+        self._get_broker = get_broker
 
     async def counts(self) -> Counts:
         """Counts the jobs in each state, and the repeatables."""
-        return await self._broker().read_counts()
+        return await self._get_broker().read_counts()
 
     async def jobs(self, state: State, after: str = "", limit: int = 100) -> Page:
         """Returns a page of the jobs of one state."""
@@ -78,11 +78,11 @@ class Inspector:
         if state == "delayed":
             return await self._read_delayed_page(after, limit)
         if state == "active":
-            found = await self._broker().read_active_page(check_page_position(after), limit)
+            found = await self._get_broker().read_active_page(check_page_position(after), limit)
             return _make_page(
                 [_make_active_view(entry_id, held) for entry_id, held in found], limit, [one[0] for one in found]
             )
-        read = self._broker().read_waiting_page if state == "waiting" else self._broker().read_dead_page
+        read = self._get_broker().read_waiting_page if state == "waiting" else self._get_broker().read_dead_page
         entries = await read(check_page_position(after), limit)
         return _make_page(
             [make_entry_view(state, entry) for entry in entries], limit, [entry[0].decode() for entry in entries]
@@ -91,7 +91,7 @@ class Inspector:
     async def _read_delayed_page(self, after: str, limit: int) -> Page:
         # By time and not by rank: jobs that become due between two pages leave at the front.
         due_ms, seen = map(int, check_page_position(after).split("-")) if after != "" else (0, 0)
-        members = await self._broker().read_delayed_page(due_ms if after else None, seen, limit)
+        members = await self._get_broker().read_delayed_page(due_ms if after else None, seen, limit)
         jobs = [make_delayed_view(member, due) for member, due in members]
         if len(members) < limit:
             return Page(jobs, None)
@@ -105,7 +105,7 @@ class Inspector:
         Delayed jobs and jobs with a unique id are found at once. For others it reads the first MAX_SEARCHED entries of
         each state, and does not find a job behind them.
         """
-        broker, job_id = self._broker(), check_job_id(job_id)
+        broker, job_id = self._get_broker(), check_job_id(job_id)
 
         def find_match(page: list[Entry]) -> Entry | None:
             return find_entry(page, job_id)
@@ -132,7 +132,7 @@ class Inspector:
 
     async def describe_where_job_is(self, job_id: str) -> str:
         """Says in a sentence where a job is and how many workers live, for the error of a wait that timed out."""
-        view, alive = await self.get_job(job_id), await self._broker().count_living_consumers_of_group()
+        view, alive = await self.get_job(job_id), await self._get_broker().count_living_consumers_of_group()
         if view is None:
             state = "is done, or was never added, or is not among the first thousand of its state"
         elif view.state == "waiting":
@@ -153,9 +153,9 @@ class Inspector:
         returned, too.
         """
         missing, found, seen = set(job_ids), set[str](), 0
-        async for entries in self._broker().read_delivered_pages(MAX_DELIVERED):
+        async for entries in self._get_broker().read_delivered_pages(MAX_DELIVERED):
             seen += len(entries)
-            found |= missing.intersection(map(_read_job_id, entries))
+            found |= missing.intersection(map(_read_job_id_if_valid, entries))
             missing -= found
             if not missing:
                 return found
@@ -165,26 +165,26 @@ class Inspector:
         """Lists the living workers, as they describe themselves. One whose record cannot be read has an `error`."""
         return [
             read_worker_record_or_error(name, raw)
-            for name, raw in await self._broker().read_records_of_living_workers()
+            for name, raw in await self._get_broker().read_records_of_living_workers()
         ]
 
     async def purge(self, state: State) -> int:
         """Removes the waiting or the delayed jobs for good, and returns how many."""
         if state == "waiting":
-            return await self._broker().purge_waiting()
+            return await self._get_broker().purge_waiting()
         if state == "delayed":
-            return await self._broker().purge_delayed()
+            return await self._get_broker().purge_delayed()
         raise InvalidArgument(
             f"state is {state!r}, must be waiting, delayed or dead: running jobs cannot be removed"[:300]
         )
 
     async def next_fires(self, limit: int) -> list[tuple[str, int]]:
         """Returns the keys of the repeatables that fire next, each with its time in ms since 1970."""
-        return await self._broker().read_repeatables_that_fire_next(limit)
+        return await self._get_broker().read_repeatables_that_fire_next(limit)
 
     async def oldest_age_ms(self) -> int | None:
         """Returns how long the oldest job that is not done has been in the stream; None if there is none."""
-        found = await self._broker().find_oldest_entry_id_and_server_time()
+        found = await self._get_broker().find_oldest_entry_id_and_server_time()
         if found is None:
             return None
         entry_id, now_ms = found
@@ -201,7 +201,7 @@ def check_page_position(after: Any) -> str:
     return after
 
 
-def _read_job_id(entry: Entry) -> str | None:
+def _read_job_id_if_valid(entry: Entry) -> str | None:
     try:
         return decode_envelope(read_envelope_and_name_or_empty(entry)[0]).id
     except DecodeError:
@@ -216,7 +216,10 @@ def find_entry(entries: list[Entry], job_id: str) -> Entry | None:
         return None
     for entry in entries:
         for word in entry[1] or ():
-            if wanted in word and _make_envelope_view("", read_envelope_and_name_or_empty(entry)[0], "").id == job_id:
+            if (
+                wanted in word
+                and _make_view_of_envelope("", read_envelope_and_name_or_empty(entry)[0], "").id == job_id
+            ):
                 return entry
     return None
 
@@ -240,7 +243,7 @@ async def find_among_first_delayed(broker: InspectorBroker, job_id: str) -> JobV
 
 def make_entry_view(state: str, entry: Entry, **more: Any) -> JobView:
     envelope, name = read_envelope_and_name_or_empty(entry)
-    view = _make_envelope_view(state, envelope, name, entry_id=entry[0].decode(), **more)
+    view = _make_view_of_envelope(state, envelope, name, entry_id=entry[0].decode(), **more)
     if state != "dead":
         return view
     letter = read_dead_letter(entry)
@@ -260,10 +263,10 @@ def make_delayed_view(member: bytes, due: float) -> JobView:
         name, envelope = split_delayed_member(member)
     except DecodeError as error:
         return JobView("delayed", None, due_ms=read_time_ms_or_zero(due), error=str(error))
-    return _make_envelope_view("delayed", envelope, name, due_ms=read_time_ms_or_zero(due))
+    return _make_view_of_envelope("delayed", envelope, name, due_ms=read_time_ms_or_zero(due))
 
 
-def _describe_put_backs(extras: bytes) -> str | None:
+def _describe_put_backs_if_any(extras: bytes) -> str | None:
     """What a worker has logged about a job whose name it does not know; None if none has."""
     if not (put_backs := read_put_back_count(extras, PUT_BACKS)):
         return None
@@ -271,14 +274,14 @@ def _describe_put_backs(extras: bytes) -> str | None:
     return f"put back {times}: the workers that got it have no task of this name"
 
 
-def _make_envelope_view(state: str, raw: bytes, name: str, **more: Any) -> JobView:
+def _make_view_of_envelope(state: str, raw: bytes, name: str, **more: Any) -> JobView:
     try:
         envelope = decode_envelope(raw)
     except DecodeError as error:
         return JobView(state, None, name, error=str(error), **more)
     try:
         data = decode_data(envelope.payload)
-        problem = _describe_put_backs(envelope.extras) if state == "delayed" else None
+        problem = _describe_put_backs_if_any(envelope.extras) if state == "delayed" else None
     except DecodeError as error:
         data, problem = None, str(error)
     return JobView(state, envelope.id, name, data, envelope.attempt, envelope.created_at_ms, error=problem, **more)

@@ -62,29 +62,31 @@ class JobStatus:
 class JobStatusFinder:
     """Implements Queue.status()."""
 
-    def __init__(self, session: Callable[[], QueueSession]) -> None:
-        self._session = session
+    def __init__(self, get_session: Callable[[], QueueSession]) -> None:
+        self._get_session = get_session
 
     async def find(self, job_id: str) -> JobStatus:
         job_id = check_job_id(job_id)
         id_time_ms = read_ulid_time_ms(job_id)
         delayed, indexed, stored, progress = await asyncio.gather(
-            find_delayed_by_index(self._session().inspector, job_id),
-            self._session().inspector.find_entry_by_uniqueness_key(job_id),
-            self._session().results.read_results([job_id]),
-            self._session().results.read_progress(job_id),
+            find_delayed_by_index(self._get_session().inspector, job_id),
+            self._get_session().inspector.find_entry_by_uniqueness_key(job_id),
+            self._get_session().results.read_results([job_id]),
+            self._get_session().results.read_progress(job_id),
         )
         if delayed is not None:
             return _make_delayed_or_retrying_status(
-                delayed, await self._read_job_events(job_id, id_time_ms) if delayed.attempt else [], progress
+                delayed,
+                await self._read_first_and_newest_job_events(job_id, id_time_ms) if delayed.attempt else [],
+                progress,
             )
         # A uniqueness key may name the entry of another job if another program has written it.
         entry = None if indexed is None else find_entry([indexed], job_id)
         if entry is None and stored[0] is None and id_time_ms is not None:
-            finder = self._session().job_finder
+            finder = self._get_session().job_finder
             entry = await finder.find_entry_created_around(lambda page: find_entry(page, job_id), id_time_ms)
         if entry is None:
-            events = await self._read_job_events(job_id, id_time_ms)
+            events = await self._read_first_and_newest_job_events(job_id, id_time_ms)
             if stored[0] is not None:
                 return _make_done_status(job_id, stored[0], events, id_time_ms)
             last = _find_last_state_event(events)
@@ -98,7 +100,7 @@ class JobStatusFinder:
                 entry = await self._find_entry_at_stream_ends(job_id)
             if entry is None:
                 return await self._find_status_outside_stream(job_id, events, id_time_ms)
-        return await self._make_status_of_entry(job_id, entry, id_time_ms, progress)
+        return await self._read_status_of_entry(job_id, entry, id_time_ms, progress)
 
     async def _find_status_outside_stream(
         self, job_id: str, events: list[QueueEvent], id_time_ms: int | None
@@ -107,11 +109,11 @@ class JobStatusFinder:
         if (letter := await self._find_letter_among_newest_and_first(job_id, id_time_ms)) is not None:
             return _make_dead_status(job_id, letter)
         # It may have moved while it was looked for: from the stream to its end, or back to the delayed jobs.
-        inspector = self._session().inspector
+        inspector = self._get_session().inspector
         view, stored, progress = await asyncio.gather(
             find_delayed_by_index(inspector, job_id),
-            self._session().results.read_results([job_id]),
-            self._session().results.read_progress(job_id),
+            self._get_session().results.read_results([job_id]),
+            self._get_session().results.read_progress(job_id),
         )
         if stored[0] is not None:
             return _make_done_status(job_id, stored[0], events, id_time_ms)
@@ -120,12 +122,14 @@ class JobStatusFinder:
             view = await find_among_first_delayed(inspector, job_id)
         return status if view is None else _make_delayed_or_retrying_status(view, events, progress)
 
-    async def _make_status_of_entry(
+    async def _read_status_of_entry(
         self, job_id: str, entry: Entry, id_time_ms: int | None, progress: int | None
     ) -> JobStatus:
-        held = await self._session().inspector.find_holder_of_entry(entry[0])
+        held = await self._get_session().inspector.find_holder_of_entry(entry[0])
         if held is not None:
-            return _make_running_status(job_id, entry, held, await self._read_job_events(job_id, id_time_ms), progress)
+            return _make_running_status(
+                job_id, entry, held, await self._read_first_and_newest_job_events(job_id, id_time_ms), progress
+            )
         ahead, is_exact = await self._count_or_estimate_jobs_ahead(entry)
         view = make_entry_view("waiting", entry)
         note = "" if is_exact else "the number of jobs ahead of it is an estimate"
@@ -144,7 +148,7 @@ class JobStatusFinder:
 
     async def _find_entry_at_stream_ends(self, job_id: str) -> Entry | None:
         """It was promoted or retried, or its id carries no time: it is at the ends of the stream, or not found."""
-        finder, inspector = self._session().job_finder, self._session().inspector
+        finder, inspector = self._get_session().job_finder, self._get_session().inspector
         for pages in (
             inspector.read_delivered_then_waiting_pages(MAX_SEARCHED),
             finder.read_entry_pages("+", MAX_SEARCHED, is_back=True),
@@ -154,7 +158,7 @@ class JobStatusFinder:
         return None
 
     async def _find_letter_among_newest_and_first(self, job_id: str, id_time_ms: int | None) -> Entry | None:
-        finder = self._session().job_finder
+        finder = self._get_session().job_finder
         start = "-" if id_time_ms is None else str(max(0, id_time_ms - MAX_CLOCK_LEAD_MS))
         newest = await find_entry_in_pages(
             finder.read_letter_pages("+", MAX_SEARCHED, is_back=True), lambda page: find_entry(page, job_id)
@@ -163,12 +167,12 @@ class JobStatusFinder:
             finder.read_letter_pages(start, MAX_SEARCHED), lambda page: find_entry(page, job_id)
         )
 
-    async def _read_job_events(self, job_id: str, id_time_ms: int | None) -> list[QueueEvent]:
+    async def _read_first_and_newest_job_events(self, job_id: str, id_time_ms: int | None) -> list[QueueEvent]:
         """The job's events among the newest and among the first since it was added, oldest first."""
         wanted, found = job_id.encode(), dict[str, QueueEvent]()
-        pages = [self._session().job_finder.read_event_pages("+", MAX_SEARCHED, is_back=True)]
+        pages = [self._get_session().job_finder.read_event_pages("+", MAX_SEARCHED, is_back=True)]
         if id_time_ms is not None:
-            pages.append(self._session().job_finder.read_event_pages(str(id_time_ms), MAX_SEARCHED))
+            pages.append(self._get_session().job_finder.read_event_pages(str(id_time_ms), MAX_SEARCHED))
         for some in pages:
             async for page in some:
                 for entry in page:
@@ -178,7 +182,7 @@ class JobStatusFinder:
 
     async def _count_or_estimate_jobs_ahead(self, entry: Entry) -> tuple[int, bool]:
         """How many jobs wait before this one: counted if it is near one of the ends, else estimated by its time."""
-        inspector, finder = self._session().inspector, self._session().job_finder
+        inspector, finder = self._get_session().inspector, self._get_session().job_finder
         counts, first, newest = await asyncio.gather(
             inspector.read_counts(), inspector.read_waiting_page("", 1), finder.read_entries_newest_first(1)
         )
@@ -220,7 +224,7 @@ def _find_last_state_event(events: list[QueueEvent]) -> QueueEvent | None:
     return _find_last_event(events, "completed", "cancelled", "dlq", "failed", RETRY_SCHEDULED, "active", "waiting")
 
 
-def _read_event_time_ms(event: QueueEvent | None) -> int | None:
+def _read_event_time_ms_if_any(event: QueueEvent | None) -> int | None:
     ts = None if event is None else event.fields.get("ts")
     return ts if isinstance(ts, int) else None
 
@@ -256,7 +260,7 @@ def _make_running_status(
         "running",
         **facts,
         worker=pending.consumer,
-        since_ms=_read_event_time_ms(active) if is_seen else None,
+        since_ms=_read_event_time_ms_if_any(active) if is_seen else None,
         progress=progress,
         entry_id=view.entry_id,
         note=note,
@@ -293,7 +297,7 @@ def _make_done_status(job_id: str, raw: bytes, events: list[QueueEvent], id_time
         name=end.job_name if end else "",
         attempt=_read_event_attempt_or_zero(end),
         created_at_ms=id_time_ms,
-        since_ms=_read_event_time_ms(end),
+        since_ms=_read_event_time_ms_if_any(end),
         result=result,
         has_result=not note,
         note=note,
@@ -312,7 +316,7 @@ def _make_status_from_events(job_id: str, events: list[QueueEvent], id_time_ms: 
         "name": last.job_name,
         "attempt": _read_event_attempt_or_zero(last),
         "created_at_ms": id_time_ms,
-        "since_ms": _read_event_time_ms(last),
+        "since_ms": _read_event_time_ms_if_any(last),
     }
     if last.name == "dlq":
         end = read_job_end(last)

@@ -51,11 +51,11 @@ def bind_job_to_context(queue_name: str, handler: Callable[[Delivery], T]) -> Ca
     if not _filters_made:  # no record would show them
         return handler
 
-    def run(job: Delivery) -> T:
+    def run_in_context_of_job(job: Delivery) -> T:
         _running.set((queue_name, job))
         return handler(job)
 
-    return run
+    return run_in_context_of_job
 
 
 def bind_job_to_call(queue_name: str, function: Callable[P, T]) -> Callable[P, T]:
@@ -63,7 +63,7 @@ def bind_job_to_call(queue_name: str, function: Callable[P, T]) -> Callable[P, T
     if not _filters_made:
         return function
 
-    def run(*arguments: P.args, **options: P.kwargs) -> T:
+    def run_and_unset_job(*arguments: P.args, **options: P.kwargs) -> T:
         job: Any = arguments[0]
         before = _running.set((queue_name, job))
         try:
@@ -71,7 +71,7 @@ def bind_job_to_call(queue_name: str, function: Callable[P, T]) -> Callable[P, T
         finally:
             _running.reset(before)
 
-    return run
+    return run_and_unset_job
 
 
 class JobFilter(logging.Filter):
@@ -114,7 +114,7 @@ class JsonFormatter(logging.Formatter):
         for field in JOB_FIELDS:
             if field in record.__dict__:
                 fields[field] = record.__dict__[field]
-        fields |= self._describe_error(record)
+        fields |= self._make_error_fields(record)
         if record.stack_info:
             fields["stack"] = record.stack_info
         for field, value in record.__dict__.items():
@@ -122,7 +122,7 @@ class JsonFormatter(logging.Formatter):
                 fields.setdefault(field, value)
         return _join_fields_that_fit_as_json(fields)
 
-    def _describe_error(self, record: logging.LogRecord) -> dict[str, str]:
+    def _make_error_fields(self, record: logging.LogRecord) -> dict[str, str]:
         if not record.exc_info or record.exc_info[0] is None:
             return {}
         kind, error, _ = record.exc_info
@@ -132,7 +132,7 @@ class JsonFormatter(logging.Formatter):
             stack = "(the traceback cannot be formatted)"
         return {
             "error.type": kind.__qualname__ if error is None else class_name_of(error),
-            "error.message": _cut_text(error),
+            "error.message": _to_cut_text(error),
             "error.stack": stack[-MAX_TEXT_CHARS:],  # its end names the line that failed
         }
 
@@ -141,7 +141,7 @@ def _make_message(record: logging.LogRecord) -> str:
     try:
         return record.getMessage()
     except Exception:  # noqa: BLE001  a foreign __str__ may raise anything, and arguments may not fit the text
-        return f"{_cut_text(record.msg)} (its arguments cannot be formatted)"
+        return f"{_to_cut_text(record.msg)} (its arguments cannot be formatted)"
 
 
 def _join_fields_that_fit_as_json(fields: dict[str, Any]) -> str:
@@ -163,11 +163,11 @@ def _to_bounded_json(value: Any) -> str:
     if isinstance(value, str):
         return json.dumps(value[:MAX_TEXT_CHARS])
     try:
-        encoded = json.dumps(value, allow_nan=False, separators=(",", ":"), default=_cut_text)
+        encoded = json.dumps(value, allow_nan=False, separators=(",", ":"), default=_to_cut_text)
     except Exception:  # noqa: BLE001  a foreign object may raise anything
-        return json.dumps(_cut_text(value))
+        return json.dumps(_to_cut_text(value))
     return encoded if len(encoded) <= MAX_TEXT_CHARS else json.dumps(encoded[:MAX_TEXT_CHARS])
 
 
-def _cut_text(value: object) -> str:
+def _to_cut_text(value: object) -> str:
     return safe_str(value)[:MAX_TEXT_CHARS]

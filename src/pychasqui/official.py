@@ -112,18 +112,18 @@ class Producer:
 
     async def add_bulk_with_options(self, payloads: Iterable[bytes], opts: Mapping[str, Any]) -> list[str]:
         """Adds many jobs with the same `opts`; returns their ids."""
-        return _job_ids_of(await self._queue.add_bulk([_make_add_arguments(payload, opts) for payload in payloads]))
+        return _list_job_ids(await self._queue.add_bulk([_make_add_arguments(payload, opts) for payload in payloads]))
 
     async def add_bulk_named(self, items: Iterable[tuple[str, bytes]]) -> list[str]:
         """Adds many jobs, each given as (name, payload); returns their ids."""
-        return _job_ids_of(
+        return _list_job_ids(
             await self._queue.add_bulk([_make_add_arguments(payload, {"name": name}) for name, payload in items])
         )
 
     async def add_in_bulk(self, delay_ms: int, payloads: Iterable[bytes]) -> list[str]:
         """Adds many jobs that run `delay_ms` later; returns their ids."""
         jobs = [_make_add_arguments(payload, {}) | {"delay_ms": delay_ms} for payload in payloads]
-        return _job_ids_of(await self._queue.add_bulk(jobs))
+        return _list_job_ids(await self._queue.add_bulk(jobs))
 
     async def cancel_delayed(self, job_id: str) -> bool:
         """Removes a delayed job; False if it is not delayed any more."""
@@ -232,5 +232,5 @@ def _to_datetime(when_ms: int) -> datetime:
     return datetime.fromtimestamp(checks.check_int("when_ms", when_ms, 0) / 1000, UTC)
 
 
-def _job_ids_of(jobs: list[Job]) -> list[str]:
+def _list_job_ids(jobs: list[Job]) -> list[str]:
     return [job.id for job in jobs]

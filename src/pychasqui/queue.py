@@ -67,7 +67,7 @@ class Queue(OfficialNames, CancelAndReschedule, PauseAndPurge):
             client_name=f"chasqui-queue-{config.name}",
             credential_provider=config.credential_provider,
         )
-        self._record = None if config.metrics is None else GuardedSinks([config.metrics]).record
+        self._record_metric = None if config.metrics is None else GuardedSinks([config.metrics]).record
         self._session: QueueSession | None = None
         self._results: Results | None = None
         self._replayed: ReplayedJobs | None = None
@@ -103,7 +103,7 @@ class Queue(OfficialNames, CancelAndReschedule, PauseAndPurge):
     def _dead_letters(self) -> DeadLetters:
         from .dlq import DeadLetters
 
-        return DeadLetters(lambda: self._get_or_open_loop_session().dlq, self._remember_jobs_before_replay)
+        return DeadLetters(lambda: self._get_or_open_loop_session().dlq, self._try_to_remember_jobs_before_replay)
 
     @cached_property
     def _stored_repeatables(self) -> Repeatables:
@@ -120,7 +120,7 @@ class Queue(OfficialNames, CancelAndReschedule, PauseAndPurge):
     def _make_canceller(self) -> JobCanceller:
         from .cancellation import JobCanceller
 
-        return JobCanceller(self._get_or_open_loop_session, self._record)
+        return JobCanceller(self._get_or_open_loop_session, self._record_metric)
 
     # Adding ---------------------------------------------------------------------------------------------------------
 
@@ -255,7 +255,7 @@ class Queue(OfficialNames, CancelAndReschedule, PauseAndPurge):
             for task in tasks:
                 task.cancel()
 
-    async def _remember_jobs_before_replay(self, job_ids: Iterable[str]) -> None:
+    async def _try_to_remember_jobs_before_replay(self, job_ids: Iterable[str]) -> None:
         from .results import ReplayedJobs
 
         self._replayed = self._replayed or ReplayedJobs()
@@ -306,7 +306,7 @@ class Queue(OfficialNames, CancelAndReschedule, PauseAndPurge):
             raise WrongLoop(f"queue {self.name!r} belongs to another event loop; make one per loop, or a SyncQueue")
         self._results = None
         own = (self._config, self._connector, self._encoder)
-        self._session = QueueSession(*own, record_metric=self._record, queue=self)
+        self._session = QueueSession(*own, record_metric=self._record_metric, queue=self)
         return self._session
 
     async def close(self) -> None:
@@ -316,12 +316,12 @@ class Queue(OfficialNames, CancelAndReschedule, PauseAndPurge):
         """
         self._is_closed = True
         if self._closing is None or self._closing.cancelled():
-            self._closing = asyncio.create_task(self._close_connections(), name="chasqui close")
+            self._closing = asyncio.create_task(self._wait_for_adds_and_close_connections(), name="chasqui close")
         if self._closing.get_loop() is asyncio.get_running_loop():
             await asyncio.wait({self._closing})
             self._closing.result()
 
-    async def _close_connections(self) -> None:
+    async def _wait_for_adds_and_close_connections(self) -> None:
         if self._session is not None and self._session.loop is asyncio.get_running_loop():
             if self._results is not None:
                 await self._results.close()

@@ -78,9 +78,11 @@ class Queues(ServerSession):
         """Returns how each of the queues is. One that cannot be read has an `error`, and None for each count."""
         now_ms = await self._broker.read_server_time_ms()
         events = max(MIN_EVENTS, min(MAX_EVENTS, EVENTS_READ // max(1, len(names))))
-        return await asyncio.gather(*(self._read_overview(check_queue_name(name), now_ms, events) for name in names))
+        return await asyncio.gather(
+            *(self._read_overview_or_error(check_queue_name(name), now_ms, events) for name in names)
+        )
 
-    async def _read_overview(self, name: str, now_ms: int, max_events: int) -> QueueOverview:
+    async def _read_overview_or_error(self, name: str, now_ms: int, max_events: int) -> QueueOverview:
         broker = self._broker.make_inspector(name)
         since_ms = now_ms - RATE_WINDOW_MS
         try:

@@ -57,8 +57,8 @@ class Repeatable:
 class Repeatables:
     """`queue.repeatables`. Each repeatable has a key; the default key is made of the job name and the pattern."""
 
-    def __init__(self, broker: Callable[[], RepeatablesBroker]) -> None:
-        self._broker = broker
+    def __init__(self, get_broker: Callable[[], RepeatablesBroker]) -> None:
+        self._get_broker = get_broker
 
     async def upsert(
         self,
@@ -87,7 +87,7 @@ class Repeatables:
             key=_check_key_for_storing(key),
             job_name=name,
             pattern=check_and_make_repeat_pattern(repeat),
-            payload=_encode_payload(data),
+            payload=_encode_and_check_payload(data),
             limit=limit,
             start_after_ms=start_after_ms,
             end_before_ms=end_before_ms,
@@ -95,20 +95,22 @@ class Repeatables:
         )
         retry = None if attempts is None and backoff is None else check_and_make_retry_override(attempts, backoff)
         raw_retry = b"" if retry is None else encode_retry(retry)
-        return _to_meta(spec, await self._store_spec(spec, encode_spec(spec), raw_retry, dry_run=dry_run))
+        return _to_meta(spec, await self._store_or_only_check_spec(spec, encode_spec(spec), raw_retry, dry_run=dry_run))
 
-    async def _store_spec(self, spec: RepeatSpec, raw: bytes, retry: bytes, *, dry_run: bool) -> StoredRepeatable:
+    async def _store_or_only_check_spec(
+        self, spec: RepeatSpec, raw: bytes, retry: bytes, *, dry_run: bool
+    ) -> StoredRepeatable:
         """Stores the spec if it has not changed since it was read; else reads it and decides again."""
         for _ in range(STORE_ATTEMPTS):
-            there = await self._broker().read_repeatable(spec.key)
-            now_ms = await self._broker().read_server_time_ms()
+            there = await self._get_broker().read_repeatable(spec.key)
+            now_ms = await self._get_broker().read_server_time_ms()
             keeps_times = there is not None and _has_same_times(there, spec)
             first_ms = 0 if keeps_times else _check_has_fire(spec, find_first_fire_ms(spec, now_ms))
             if dry_run:
                 new = StoredRepeatable(spec.key, first_ms, raw, 0, retry, is_paused=False)
                 return there if there is not None and keeps_times else new
             expected_spec = b"" if there is None else there.spec
-            done = await self._broker().upsert_if_spec_unchanged(
+            done = await self._get_broker().upsert_if_spec_unchanged(
                 spec.key, first_ms, raw, retry, now_ms, expected_spec=expected_spec, keeps_times=keeps_times
             )
             if done is not None:
@@ -120,7 +122,7 @@ class Repeatables:
     async def page(self, limit: int = 100) -> list[RepeatableMeta]:
         """Lists the repeatables that fire next, then the paused ones. Leaves out any that cannot be decoded."""
         found = []
-        for stored in await self._broker().list_soonest_then_paused(check_int("limit", limit, 0)):
+        for stored in await self._get_broker().list_soonest_then_paused(check_int("limit", limit, 0)):
             try:
                 found.append(_to_meta(decode_spec(stored.spec), stored))
             except DecodeError:
@@ -129,7 +131,7 @@ class Repeatables:
 
     async def get(self, key: str) -> Repeatable | None:
         """Returns one repeatable with its data; None if no repeatable has this key."""
-        stored = await self._broker().read_repeatable(_check_lookup_key(key))
+        stored = await self._get_broker().read_repeatable(_check_lookup_key(key))
         if stored is None:
             return None
         spec = decode_spec(stored.spec)
@@ -138,28 +140,28 @@ class Repeatables:
 
     async def remove(self, key: str) -> bool:
         """Removes a repeatable; False if none has this key."""
-        return await self._broker().remove_pause_or_resume("remove", _check_lookup_key(key))
+        return await self._get_broker().remove_pause_or_resume("remove", _check_lookup_key(key))
 
     async def pause(self, key: str) -> bool:
         """Stops a repeatable from firing until resume(); False if none has this key, or it is paused already."""
-        return await self._broker().remove_pause_or_resume("pause", _check_lookup_key(key))
+        return await self._get_broker().remove_pause_or_resume("pause", _check_lookup_key(key))
 
     async def resume(self, key: str) -> bool:
         """Lets a paused repeatable fire again, from its next time on; False if none with this key is paused.
 
         Fires that it missed during the pause are not made up for. Intervals keep their beat.
         """
-        stored = await self._broker().read_repeatable(_check_lookup_key(key))
+        stored = await self._get_broker().read_repeatable(_check_lookup_key(key))
         if stored is None or not stored.is_paused:
             return False
-        now_ms, spec = await self._broker().read_server_time_ms(), decode_spec(stored.spec)
+        now_ms, spec = await self._get_broker().read_server_time_ms(), decode_spec(stored.spec)
         next_ms = _check_has_fire(spec, find_fire_ms_after_pause(spec, stored.score, now_ms))
-        return await self._broker().remove_pause_or_resume("resume", key, next_ms, now_ms)
+        return await self._get_broker().remove_pause_or_resume("resume", key, next_ms, now_ms)
 
     async def next_fires(self, key: str, n: int = 5) -> list[int]:
         """Returns the next `n` times at which it fires, in ms since 1970, unless it is paused before."""
         check_int("n", n, 0)
-        stored = await self._broker().read_repeatable(_check_lookup_key(key))
+        stored = await self._get_broker().read_repeatable(_check_lookup_key(key))
         if stored is None:
             return []
         return list_next_fires(_to_meta(decode_spec(stored.spec), stored), n)
@@ -192,7 +194,7 @@ def _check_has_fire(spec: RepeatSpec, fire_ms: int | None) -> int:
     return fire_ms
 
 
-def _encode_payload(data: Any) -> bytes:
+def _encode_and_check_payload(data: Any) -> bytes:
     payload = encode_data(data)
     if len(payload) > MAX_PAYLOAD_BYTES - 1024:  # leaves room for the envelope of each job
         raise PayloadTooLarge(f"data makes jobs of {len(payload)} bytes, {MAX_PAYLOAD_BYTES - 1024} are allowed")

@@ -76,14 +76,14 @@ class Results:
 
     def __init__(
         self,
-        broker: Callable[[], ResultsBroker],
-        events_broker: Callable[[], EventsBroker],
+        get_broker: Callable[[], ResultsBroker],
+        get_events_broker: Callable[[], EventsBroker],
         events: QueueEvents,
         inspector: Inspector,
         replayed: ReplayedJobs,
     ) -> None:
-        self._broker = broker
-        self._events_broker = events_broker  # not the broker of `events`, whose connection a blocked read holds
+        self._get_broker = get_broker
+        self._get_events_broker = get_events_broker  # not the broker of `events`, whose connection a blocked read holds
         self._events = events
         self._inspector = inspector
         self._replayed = replayed
@@ -91,7 +91,7 @@ class Results:
         self._waiting: dict[str, list[asyncio.Future[Any]]] = {}
         self._ended: OrderedDict[str, QueueEvent] = OrderedDict()
         self._last_failures: OrderedDict[str, QueueEvent] = OrderedDict()  # the last failure of jobs that failed lately
-        self._begun: asyncio.Task[None] | None = None
+        self._starting: asyncio.Task[None] | None = None
         self._listening: list[asyncio.Task[None]] = []  # one that follows the events, one that polls
         self._doubted: dict[str, float] = {}  # jobs whose official worker may be about to store a result, since when
         self._lookups_due: dict[str, None] = {}  # jobs whose results are to be fetched, in this order
@@ -103,24 +103,26 @@ class Results:
         limit = asyncio.timeout(timeout_s)
         try:
             async with limit:
-                return await self._wait_for_answer(job_id)
+                return await self._subscribe_and_wait_for_answer(job_id)
         except TimeoutError:
             if not limit.expired():
                 raise
-        raise TimeoutError(await self._describe_timeout(job_id, timeout_s))
+        raise TimeoutError(await self._describe_timeout_and_try_to_find_job(job_id, timeout_s))
 
-    async def _wait_for_answer(self, job_id: str) -> Any:
+    async def _subscribe_and_wait_for_answer(self, job_id: str) -> Any:
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(job_id, []).append(future)
         try:
-            await asyncio.wait({self._begin_unless_listening(), future}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(
+                {self._start_or_restart_listening_if_needed(), future}, return_when=asyncio.FIRST_COMPLETED
+            )
             # Only now: a job that ends between a lookup and the subscription would be missed.
-            self._request_lookup([job_id])
+            self._request_lookup_unless_closed([job_id])
             return await future
         finally:
             self._forget_wait(job_id, future)
 
-    async def _describe_timeout(self, job_id: str, timeout_s: float) -> str:
+    async def _describe_timeout_and_try_to_find_job(self, job_id: str, timeout_s: float) -> str:
         """Says where the job is, for the TimeoutError. Only a few waits search at a time: a search costs reads."""
         text = f"no result of job {job_id[:100]!r} within {timeout_s:g} s"
         if self._explaining >= EXPLAINED_AT_ONCE:
@@ -141,62 +143,62 @@ class Results:
             for future in futures:
                 if not future.done():
                     future.set_exception(Closed("the queue was closed during a wait for a result"))
-        tasks = [task for task in (self._begun, *self._listening, self._asking) if task is not None]
+        tasks = [task for task in (self._starting, *self._listening, self._asking) if task is not None]
         for task in tasks:  # all of them first: their queue may be collected already
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
         await self._events.close()
 
-    def _begin_unless_listening(self) -> asyncio.Task[None]:
+    def _start_or_restart_listening_if_needed(self) -> asyncio.Task[None]:
         """Begins again after a program has cancelled all tasks of its loop, these among them."""
-        begun, tasks = self._begun, self._listening
+        begun, tasks = self._starting, self._listening
         if begun is None or begun.cancelled() or any(task.cancelled() for task in tasks):
             for task in tasks:
                 task.cancel()
             self._listening = []
-            begun = self._begun = asyncio.ensure_future(self._begin_listening())
+            begun = self._starting = asyncio.ensure_future(self._read_past_events_and_start_listening())
         return begun
 
-    async def _begin_listening(self) -> None:
+    async def _read_past_events_and_start_listening(self) -> None:
         """Reads which jobs have ended lately, and subscribes to the events from there on."""
         is_past_known = await self._try_to_read_past_events()
-        both = (self._follow_events(is_past_known=is_past_known), self._poll_results())
+        both = (self._follow_events_until_refused(is_past_known=is_past_known), self._keep_requesting_lookups())
         self._listening = [asyncio.ensure_future(one) for one in both]
 
     async def _try_to_read_past_events(self) -> bool:
-        """Returns False if another try may succeed; what is refused for good is left to _follow_events()."""
+        """Returns False if another try may succeed; what is refused for good is left to the reading of events."""
         try:
             await self._events.start()
-            for entry in await self._events_broker().read_newest_events(MAX_PAST_EVENTS):
-                self._remember_or_forget_job_end(read_event(entry))
+            for entry in await self._get_events_broker().read_newest_events(MAX_PAST_EVENTS):
+                self._update_remembered_ends(read_event(entry))
         except RedisTrouble as error:
             return action_for(error) is ErrorAction.FATAL
         return True
 
-    async def _poll_results(self) -> None:
+    async def _keep_requesting_lookups(self) -> None:
         """Looks up all awaited jobs now and then, in one command: a worker may have dropped their events."""
         while True:
             await asyncio.sleep(SECOND_LOOK_S)
-            self._request_lookup(self._waiting)
+            self._request_lookup_unless_closed(self._waiting)
 
-    async def _follow_events(self, *, is_past_known: bool) -> None:
+    async def _follow_events_until_refused(self, *, is_past_known: bool) -> None:
         pause_s = 0.0
         while not is_past_known:
             await asyncio.sleep(pause_s := compute_longer_pause_s(pause_s))
             is_past_known = await self._try_to_read_past_events()
         if pause_s:
-            self._request_lookup(self._waiting)
+            self._request_lookup_unless_closed(self._waiting)
         try:
             async for event in self._events:
                 for one in (event, *self._events.take_ready()):
-                    self._remember_or_forget_job_end(one)
+                    self._update_remembered_ends(one)
                     if one.job_id in self._waiting and one.name in ENDS:
-                        self._request_lookup([one.job_id])
+                        self._request_lookup_unless_closed([one.job_id])
         except RedisTrouble as error:
             log.warning("events cannot be read; results are looked up every %g s: %s", SECOND_LOOK_S, error)
 
-    def _remember_or_forget_job_end(self, event: QueueEvent) -> None:
+    def _update_remembered_ends(self, event: QueueEvent) -> None:
         if event.job_id is None:
             return
         if event.name in ENDS:
@@ -206,7 +208,7 @@ class Results:
         elif event.name == "active":  # it runs again: it was replayed, or it is another job of the same id
             self._ended.pop(event.job_id, None)
 
-    def _request_lookup(self, job_ids: Iterable[str]) -> None:
+    def _request_lookup_unless_closed(self, job_ids: Iterable[str]) -> None:
         """Has these jobs looked up, together with all others of this turn and of the command in flight."""
         if self._is_closed:  # a wait that ends by that asks once more
             return
@@ -223,7 +225,7 @@ class Results:
             for job_id in some:
                 del self._lookups_due[job_id]
             try:
-                found = await self._broker().read_results(list(some))
+                found = await self._get_broker().read_results(list(some))
             except RedisTrouble as error:
                 if action_for(error) is ErrorAction.FATAL:
                     for job_id in some:
@@ -235,17 +237,17 @@ class Results:
             doubted = []
             for (job_id, ended), raw in zip(some.items(), found, strict=True):
                 if raw is not None:
-                    self._decode_and_answer_waits(job_id, raw)
+                    self._decode_and_answer_or_fail_waits(job_id, raw)
                 elif ended is not None and not self._end_waits_or_look_up_again_later(job_id, ended):
                     doubted.append(job_id)
             if doubted:
-                await self._answer_none_unless_pending(doubted)
+                await self._answer_none_or_result_unless_pending(doubted)
 
     def _find_end_event_unless_replayed(self, job_id: str) -> QueueEvent | None:
         end = self._ended.get(job_id)
         return None if end is None or self._replayed.was_replayed_after(job_id, end) else end
 
-    async def _answer_none_unless_pending(self, job_ids: list[str]) -> None:
+    async def _answer_none_or_result_unless_pending(self, job_ids: list[str]) -> None:
         """Answers None for jobs of official workers that have stored no result, unless the job is still pending.
 
         An official worker emits the event before it acks. If it dies in between, the job runs again, so the wait
@@ -253,19 +255,19 @@ class Results:
         """
         try:
             held = await self._inspector.find_delivered(job_ids)
-            found = await self._broker().read_results(job_ids)
+            found = await self._get_broker().read_results(job_ids)
         except RedisTrouble:
             held, found = set(job_ids), [None] * len(job_ids)
         for job_id, raw in zip(job_ids, found, strict=True):
             if raw is not None:
-                self._decode_and_answer_waits(job_id, raw)
+                self._decode_and_answer_or_fail_waits(job_id, raw)
             elif job_id in held:
                 self._doubted[job_id] = monotonic()
                 asyncio.get_running_loop().call_later(DOUBT_S, self._request_lookup_if_awaited, job_id)
             elif job_id in self._ended:  # else it runs again
                 self._answer_waits(job_id, None)
 
-    def _decode_and_answer_waits(self, job_id: str, raw: bytes) -> None:
+    def _decode_and_answer_or_fail_waits(self, job_id: str, raw: bytes) -> None:
         try:
             result = decode_data(raw)
         except DecodeError as error:
@@ -297,7 +299,7 @@ class Results:
 
     def _request_lookup_if_awaited(self, job_id: str) -> None:
         if job_id in self._waiting:
-            self._request_lookup([job_id])
+            self._request_lookup_unless_closed([job_id])
 
     def _answer_waits(self, job_id: str, result: Any) -> None:
         for future in self._waiting.get(job_id, ()):

@@ -160,7 +160,7 @@ def _parse_variable_text(setting: Setting, variable: str, text: str) -> Any:
 @lru_cache(maxsize=8)
 def _find_and_read_settings_file(named_path: str, folder: str) -> tuple[str, Mapping[str, Any]]:
     """The path of the settings file and what it sets; "" and nothing if there is none."""
-    path = Path(named_path) if named_path else _find_nearest_settings_file(Path(folder))
+    path = Path(named_path) if named_path else _find_nearest_settings_file_if_any(Path(folder))
     if path is None:
         return "", {}
     try:
@@ -179,7 +179,7 @@ def _find_and_read_settings_file(named_path: str, folder: str) -> tuple[str, Map
     return str(path), _extract_and_check_settings_table(path, _parse_settings_toml(path, raw), is_project)
 
 
-def _find_nearest_settings_file(folder: Path) -> Path | None:
+def _find_nearest_settings_file_if_any(folder: Path) -> Path | None:
     for above in (folder, *folder.parents):
         for name in ("chasqui.toml", "pyproject.toml"):
             if (above / name).is_file():

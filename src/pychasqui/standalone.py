@@ -62,7 +62,7 @@ class _StandaloneLeader(Lifecycle):
     def _make_service(self, broker: Broker, keys: Keys) -> Service:
         raise NotImplementedError
 
-    def _on_death(self, title: str, error: BaseException) -> None:
+    def _log_death_and_stop(self, title: str, error: BaseException) -> None:
         log.critical("the %s of queue %s has failed; the program ends", title, self.queue_name, exc_info=error)
         self._request_stop_with_error(error)
 
@@ -72,7 +72,7 @@ class _StandaloneLeader(Lifecycle):
         service = self._make_service(broker, keys)
         finding: asyncio.Task[None] | None = None
         try:
-            if not await self._can_reach_redis_or_raise(broker):
+            if not await self._try_to_reach_redis(broker):
                 finding = asyncio.create_task(self._wait_for_redis_or_stop(broker))
             service.start()
             self._report_started()
@@ -88,12 +88,12 @@ class _StandaloneLeader(Lifecycle):
         """Until Redis answers for the first time, a permanent error ends the program, as it ends a worker's start."""
         pause = GrowingPause()
         try:
-            while not await self._can_reach_redis_or_raise(broker):  # noqa: ASYNC110  only Redis knows
+            while not await self._try_to_reach_redis(broker):  # noqa: ASYNC110  only Redis knows
                 await asyncio.sleep(pause.lengthen_pause_s())
         except RedisTrouble as error:
             self._request_stop_with_error(error)
 
-    async def _can_reach_redis_or_raise(self, broker: Broker) -> bool:
+    async def _try_to_reach_redis(self, broker: Broker) -> bool:
         """False while Redis is unreachable; raises permanent errors."""
         try:
             await broker.read_server_time_ms()
@@ -135,7 +135,7 @@ class Promoter(_StandaloneLeader):
         return promoter.PromoterService(
             broker,
             self.holder_id,
-            on_death=self._on_death,
+            on_death=self._log_death_and_stop,
             events_max_len=self._events_max_len,
             every_s=self._every_s,
             batch=self._batch,
@@ -186,7 +186,7 @@ class Scheduler(_StandaloneLeader):
         return scheduler.SchedulerService(
             RepeatablesBroker(broker, keys),
             self.holder_id,
-            on_death=self._on_death,
+            on_death=self._log_death_and_stop,
             tick_s=self._tick_ms / 1000,
             batch=self._batch,
             lease_ms=self._lease_ms,

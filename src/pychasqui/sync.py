@@ -20,8 +20,8 @@ from ._tasks.blocking_calls import (
     call_blocking,
     make_blocking_method,
     make_blocking_method_of_part,
-    read_iterable_in_caller,
     to_list_if_iterable,
+    wrap_to_read_iterable_in_caller,
 )
 from ._tasks.foreign_option_names import METHODS_OF_HANDLES, make_attribute_error
 from ._tasks.loop_queues import LoopQueues
@@ -62,7 +62,7 @@ class SyncDeadLetters:
     replay_with = make_blocking_method_of_part(_get_dlq, DeadLetters.replay_with)
     remove = make_blocking_method_of_part(_get_dlq, DeadLetters.remove)  # type: ignore[arg-type]
     purge = make_blocking_method_of_part(_get_dlq, DeadLetters.purge)
-    restore = read_iterable_in_caller("letters", make_blocking_method_of_part(_get_dlq, DeadLetters.restore))
+    restore = wrap_to_read_iterable_in_caller("letters", make_blocking_method_of_part(_get_dlq, DeadLetters.restore))
 
 
 class SyncRepeatables:
@@ -111,21 +111,21 @@ class QueueMethods:
         return call_blocking(self._queues, blocking_call, "await the method of Queue", make, needs_task=needs_task)
 
     add = make_blocking_method(Queue.add, needs_task=False)
-    add_bulk = read_iterable_in_caller("jobs", make_blocking_method(Queue.add_bulk))
+    add_bulk = wrap_to_read_iterable_in_caller("jobs", make_blocking_method(Queue.add_bulk))
     add_unique = make_blocking_method(Queue.add_unique)
     fire_now = make_blocking_method(Queue.fire_now)
     cancel = make_blocking_method(Queue.cancel)
     cancel_delayed = make_blocking_method(Queue.cancel_delayed)
-    cancel_delayed_bulk = read_iterable_in_caller("job_ids", make_blocking_method(Queue.cancel_delayed_bulk))
+    cancel_delayed_bulk = wrap_to_read_iterable_in_caller("job_ids", make_blocking_method(Queue.cancel_delayed_bulk))
     reschedule = make_blocking_method(Queue.reschedule)
     run_now = make_blocking_method(Queue.run_now)
     get_job_result = make_blocking_method(Queue.get_job_result)
-    get_job_result_bulk = read_iterable_in_caller("job_ids", make_blocking_method(Queue.get_job_result_bulk))
+    get_job_result_bulk = wrap_to_read_iterable_in_caller("job_ids", make_blocking_method(Queue.get_job_result_bulk))
     get_job_progress = make_blocking_method(Queue.get_job_progress)
     get_job_logs = make_blocking_method(Queue.get_job_logs)
     read_job_log = make_blocking_method(Queue.read_job_log)
     wait_for_result = make_blocking_method(Queue.wait_for_result)
-    wait_for_results = read_iterable_in_caller("job_ids", make_blocking_method(Queue.wait_for_results))
+    wait_for_results = wrap_to_read_iterable_in_caller("job_ids", make_blocking_method(Queue.wait_for_results))
     counts = make_blocking_method(Queue.counts)
     jobs = make_blocking_method(Queue.jobs)
     get_job = make_blocking_method(Queue.get_job)
@@ -160,8 +160,10 @@ class SyncQueue(QueueMethods):
 
     def close(self) -> None:
         """Closes its connections. Safe to call twice; a later call opens them again."""
-        call_blocking(self._queues, "SyncQueue.close", "await Queue.close()", self._queues.close)
-        portal.forget_closed_holder(self._queues)  # a program may make and close a SyncQueue for each request
+        call_blocking(self._queues, "SyncQueue.close", "await Queue.close()", self._queues.close_queues_of_running_loop)
+        portal.forget_holder_if_closed_and_unused(
+            self._queues
+        )  # a program may make and close a SyncQueue for each request
 
     def __enter__(self) -> Self:
         return self
@@ -267,7 +269,7 @@ class SyncApp:
 
     def enqueue_all(self, calls: Iterable[BoundTask[R]]) -> list[SyncJobHandle[R]]:
         """Adds many jobs, each made by a task's bind(); see App.enqueue_all()."""
-        make = partial(self._enqueue_all, to_list_if_iterable(calls))  # here: see read_iterable_in_caller()
+        make = partial(self._enqueue_all, to_list_if_iterable(calls))  # here: see wrap_to_read_iterable_in_caller()
         handles = call_blocking(self._queues, "app.sync.enqueue_all", "await app.enqueue_all(...)", make)
         return [SyncJobHandle(handle, self._queues) for handle in handles]
 
@@ -277,4 +279,4 @@ class SyncApp:
 
     def close(self) -> None:
         """Closes the connections of synchronous code. Safe to call twice; a later call opens them again."""
-        call_blocking(self._queues, "app.sync.close", "await app.close()", self._queues.close)
+        call_blocking(self._queues, "app.sync.close", "await app.close()", self._queues.close_queues_of_running_loop)

@@ -45,12 +45,12 @@ class BoundTask(msgspec.Struct, Generic[R_co], frozen=True, eq=False, repr_omit_
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, BoundTask):
             return NotImplemented
-        return self._comparison_key() == other._comparison_key()
+        return self._make_comparison_key() == other._make_comparison_key()
 
     def __hash__(self) -> int:
         return hash((self.name, self.queue))
 
-    def _comparison_key(self) -> tuple[object, ...]:
+    def _make_comparison_key(self) -> tuple[object, ...]:
         return (self.name, self.queue, self.data, self.options)
 
     def as_bulk_entry(self) -> dict[str, Any]:
@@ -78,7 +78,7 @@ class TaskSender(Generic[P, R_co]):
     async def enqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R_co]:
         """Checks the arguments and adds a job; returns when Redis has it."""
         definition, queue_name = self._definition, self._queue_name
-        data = definition.signature.pack_arguments(args, kwargs)
+        data = definition.signature.check_arguments_and_make_data(args, kwargs)
         queue = self._find_queue(queue_name)
         try:
             if self._options:
@@ -86,13 +86,13 @@ class TaskSender(Generic[P, R_co]):
             else:
                 job = await queue.add(definition.name, data)
         except UnsupportedData:
-            definition.signature.refuse_unencodable(data)
+            definition.signature.refuse_if_unencodable(data)
             raise
         return make_handle(job, definition, queue_name, self._find_queue)
 
     def bind(self, /, *args: P.args, **kwargs: P.kwargs) -> BoundTask[R_co]:
         """Checks the arguments; returns what enqueue() would send, for App.enqueue_all() and for tests."""
-        data = self._definition.signature.pack_arguments(args, kwargs)
+        data = self._definition.signature.check_arguments_and_make_data(args, kwargs)
         options = {**self._make_options_with_id_if_unique(args, kwargs)} if self._options else {}
         return BoundTask(self._definition.name, self._queue_name, data, options, self._definition)
 
@@ -139,7 +139,7 @@ class TaskSender(Generic[P, R_co]):
 
     def _make_options_with_id_if_unique(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         if "job_id" in self._options and self._options["job_id"] is None:
-            given = self._definition.signature.name_arguments(args, kwargs)
+            given = self._definition.signature.map_names_to_arguments(args, kwargs)
             return {**self._options, "job_id": self._definition.make_job_id_from_unique_by(given)}
         return self._options
 
@@ -253,7 +253,7 @@ async def enqueue_bulks(calls: Iterable[BoundTask[R]], queues: LoopQueues) -> li
         added = [await bulks[0]] if len(bulks) == 1 else await asyncio.gather(*bulks)
     except UnsupportedData:
         for call in given:
-            call.definition.signature.refuse_unencodable(call.data)
+            call.definition.signature.refuse_if_unencodable(call.data)
         raise
     if len(bulks) == 1:
         (name,) = by_queue

@@ -136,29 +136,33 @@ class Worker(Lifecycle):
             config.metrics_sinks, self.queue_name, serves_metrics=config.metrics_address is not None
         )
         components = self._components = build_components(
-            config, self._connector, sinks.guarded, on_death=self._on_death, is_abandoned=self._is_main_task_ending
+            config,
+            self._connector,
+            sinks.guarded,
+            on_death=self._log_death_and_stop,
+            is_abandoned=self._is_main_task_ending,
         )
         if config.metrics_address is not None and sinks.served is not None:
             pages = WorkerPages(sinks.served, components.health.read_health).get_pages_by_path()
             self._http = HttpServer(*config.metrics_address, pages)
         try:
-            if await self._await_start_unless_stopped(self._start(components)):
+            if await self._await_start_unless_stopped(self._start_pages_and_components(components)):
                 self._report_started()
                 log.info("worker %s runs queue %s with %d lanes", self.consumer_id, self.queue_name, self.concurrency)
                 await self._stop_wanted.wait()
-                await self._stop(components)
+                await self._shut_down_components(components)
             log.info("worker %s has stopped", self.consumer_id)
         finally:
             if self._http is not None:
                 await self._http.stop()
             await components.close()
 
-    async def _start(self, components: Components) -> None:
+    async def _start_pages_and_components(self, components: Components) -> None:
         if self._http is not None:
             await self._http.start()  # before Redis is found: a worker that waits for it is alive, and not ready
         await Startup(components, self._config, self._connector).run()
 
-    async def _stop(self, components: Components) -> None:
+    async def _shut_down_components(self, components: Components) -> None:
         await Shutdown(
             components=components,
             lease_ms=self._config.lease_ms,
@@ -189,7 +193,7 @@ class Worker(Lifecycle):
         """A loop that ends cancels everything, the worker's own task with it."""
         return self._main is None or self._main.done() or self._main.cancelling() > 0
 
-    def _on_death(self, title: str, error: BaseException) -> None:
+    def _log_death_and_stop(self, title: str, error: BaseException) -> None:
         """A part has died, which only a defect can bring about: the worker dies with it and logs it."""
         self._request_stop_with_error(error)
         log.critical("the %s of worker %s has died, the worker stops", title, self.consumer_id, exc_info=error)

@@ -525,7 +525,7 @@ async def hold_a_lease(scene: CutScene) -> None:
     await scene.witness.xgroup_create(scene.stream.key, "default", "0", mkstream=True)
     await scene.witness.zadd(workers, {"silent": await now_ms(scene.witness) + LEASE_MS})
     holder = LeaseHolder()
-    holder.watch_lease_and_renew_if_worker_does_not(lease)
+    holder.start_renewing_lease_if_worker_does_not(lease)
     await asyncio.sleep(2.5 * LEASE_MS / 1000)
     assert float(await scene.witness.zscore(workers, "silent") or 0) > await now_ms(scene.witness)
     holder.start_ending_leases([lease], has_exited_with_error=False)

@@ -13,7 +13,7 @@ from pychasqui.cli import bench, jobs
 from pychasqui.cli.job import LINES_A_LOOK
 from pychasqui.cli.options import CommandContext
 from pychasqui.cli.output import Output
-from pychasqui.cli.queue_state import _purge_states
+from pychasqui.cli.queue_state import _confirm_and_purge_states
 from pychasqui.inspector import Counts
 from pychasqui.settings import FoundSetting
 from tests.cli.conftest import Finished
@@ -89,7 +89,7 @@ class TestPurge:
         self, context: CommandContext, redis_url: str, queue_name: str, capsys: pytest.CaptureFixture[str]
     ) -> None:
         filling = QueueThatFillsBehindACount(queue_name, redis_url=redis_url)
-        await _purge_states(context, filling, ["waiting"], assume_yes=False, dry_run=False)
+        await _confirm_and_purge_states(context, filling, ["waiting"], assume_yes=False, dry_run=False)
         assert json.loads(capsys.readouterr().out)["removed"] == {"waiting": 0}
         async with Queue(queue_name, redis_url=redis_url) as queue:
             assert (await queue.counts()).waiting == 1

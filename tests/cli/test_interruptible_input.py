@@ -10,7 +10,7 @@ import pytest
 
 from pychasqui import Queue
 from pychasqui.cli.exits import ExitCode
-from pychasqui.cli.interruptible_input import stop_reading_at_ctrl_c
+from pychasqui.cli.interruptible_input import ctrl_c_ends_reads
 from tests.cli.terminals import TerminalRun
 from tests.support.waiting import eventually
 
@@ -50,7 +50,7 @@ async def test_ctrl_c_that_the_event_loop_has_noted_ends_the_read_that_follows()
 
     async def read() -> None:
         task.cancel()  # as the event loop does at Ctrl-C
-        with pytest.raises(KeyboardInterrupt) as caught, stop_reading_at_ctrl_c():
+        with pytest.raises(KeyboardInterrupt) as caught, ctrl_c_ends_reads():
             pytest.fail("a read would wait here")
         errors.append(caught.value)
 

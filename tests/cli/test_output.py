@@ -157,7 +157,9 @@ def test_a_cut_is_shown() -> None:
 
 def test_json_has_a_schema_and_only_ascii() -> None:
     output = Output(is_json=True, is_terminal=True, has_color=True)
-    text = written(output, lambda out: out.print_table("queues", COLUMNS, [{"name": "\x9b é", "waiting": 1}], total=1))
+    text = written(
+        output, lambda out: out.print_table_or_json("queues", COLUMNS, [{"name": "\x9b é", "waiting": 1}], total=1)
+    )
     assert text.isascii()
     assert json.loads(text) == {"schema": 1, "queues": [{"name": "\x9b é", "waiting": 1}], "total": 1}
 
@@ -165,10 +167,10 @@ def test_json_has_a_schema_and_only_ascii() -> None:
 def test_ndjson_has_a_record_a_line_and_each_has_a_schema() -> None:
     output = Output(is_json=False, is_ndjson=True, is_terminal=True, has_color=True)
     records = [{"name": "a", "waiting": 1}, {"name": "b", "waiting": 2}]
-    lines = written(output, lambda out: out.print_table("queues", COLUMNS, records, total=2)).splitlines()
+    lines = written(output, lambda out: out.print_table_or_json("queues", COLUMNS, records, total=2)).splitlines()
     assert [json.loads(line) for line in lines] == [{"schema": 1, **record} for record in records]
     data = {"data": [{"name": "a"}, {"name": "b"}]}
-    assert json.loads(written(output, lambda out: out.print_facts(COLUMNS, data))) == {"schema": 1, **data}
+    assert json.loads(written(output, lambda out: out.print_facts_or_json(COLUMNS, data))) == {"schema": 1, **data}
 
 
 def test_facts_keep_the_lines_of_a_text_and_escape_the_rest() -> None:
@@ -180,21 +182,25 @@ def test_facts_keep_the_lines_of_a_text_and_escape_the_rest() -> None:
     )
     record = {"id": "x", "trace": "one\n  two\x1b[2J", "at": 0, "d": {"a": 1}}
     shown = written(
-        Output(is_json=False, is_terminal=True, has_color=False), lambda out: out.print_facts(columns, record)
+        Output(is_json=False, is_terminal=True, has_color=False), lambda out: out.print_facts_or_json(columns, record)
     )
     lines = shown.splitlines()
     assert lines[:3] == ["id         x", "traceback  one", "             two\\x1b[2J"]
     assert lines[3].startswith("due        1970-01-01T00:00:00.000Z (")
     assert lines[4:] == ["data       {", '             "a": 1', "           }"]
     piped = written(
-        Output(is_json=False, is_terminal=False, has_color=False), lambda out: out.print_facts(columns, record)
+        Output(is_json=False, is_terminal=False, has_color=False), lambda out: out.print_facts_or_json(columns, record)
     )
     assert piped.splitlines()[1] == "traceback\tone\\n  two\\x1b[2J"
 
 
 def test_an_empty_table_has_its_titles_in_a_pipe_and_a_message(capsys: pytest.CaptureFixture[str]) -> None:
-    Output(is_json=False, is_terminal=False, has_color=False).print_table("queues", COLUMNS, [], empty="no queues")
-    Output(is_json=False, is_terminal=True, has_color=False).print_table("queues", COLUMNS, [], empty="no queues")
+    Output(is_json=False, is_terminal=False, has_color=False).print_table_or_json(
+        "queues", COLUMNS, [], empty="no queues"
+    )
+    Output(is_json=False, is_terminal=True, has_color=False).print_table_or_json(
+        "queues", COLUMNS, [], empty="no queues"
+    )
     out, err = capsys.readouterr()
     assert (out, err) == ("queue\twaiting\tat\n", "no queues\nno queues\n")
 

@@ -209,9 +209,9 @@ async def test_a_scheduled_job_that_is_cancelled_and_raises_checks_in_as_ok(
     ),
 )
 def test_a_pattern_becomes_a_schedule_of_sentry_if_there_is_one(pattern: RepeatPattern, expected: object) -> None:
-    from pychasqui.integrations.sentry import _to_monitor_schedule
+    from pychasqui.integrations.sentry import _to_monitor_schedule_if_possible
 
-    assert _to_monitor_schedule(pattern) == expected
+    assert _to_monitor_schedule_if_possible(pattern) == expected
 
 
 def test_each_schedule_has_a_monitor_of_its_own(app: App) -> None:
@@ -233,7 +233,7 @@ def test_each_schedule_has_a_monitor_of_its_own(app: App) -> None:
 
 
 def test_a_fire_that_fits_no_cron_expression_is_that_of_an_interval(app: App) -> None:
-    from pychasqui.integrations.sentry import find_schedule_that_fired
+    from pychasqui.integrations.sentry import guess_schedule_that_fired
 
     @app.every(timedelta(minutes=5))
     @app.cron("0 3 * * *")
@@ -242,5 +242,5 @@ def test_a_fire_that_fits_no_cron_expression_is_that_of_an_interval(app: App) ->
 
     own = [one for one in app.load_parts().schedules if one.definition.name == "sync"]
     three_o_clock_ms = 3 * 3_600_000
-    found = [find_schedule_that_fired(own, at_ms) for at_ms in (three_o_clock_ms, three_o_clock_ms + 77_777)]
+    found = [guess_schedule_that_fired(own, at_ms) for at_ms in (three_o_clock_ms, three_o_clock_ms + 77_777)]
     assert [one.pattern.kind for one in found if one is not None] == ["cron", "every"]

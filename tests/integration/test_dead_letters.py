@@ -161,7 +161,7 @@ class TestEnd:
     ) -> None:
         await _bury(witness, dead, 100)
         dlq, pages = queue.dlq, 0
-        broker = dlq._broker()
+        broker = dlq._get_broker()
         page = broker.read_page
 
         async def page_and_bury(*arguments: Any) -> Any:
@@ -171,7 +171,7 @@ class TestEnd:
             return await page(*arguments)
 
         broker.read_page = page_and_bury  # type: ignore[method-assign,assignment]
-        dlq._broker = lambda: broker
+        dlq._get_broker = lambda: broker
         verbs: dict[str, Callable[[], Any]] = {
             "purge": dlq.purge,
             "remove": lambda: dlq.remove(name="mail"),
@@ -246,7 +246,7 @@ class TestHostile:
         for _ in range(40):
             await witness.xadd(dead, letter() | {b"d": envelope})
         dlq, counts = queue.dlq, list[int]()
-        broker = dlq._broker()
+        broker = dlq._get_broker()
         page = broker.read_page
 
         async def counted(start: str, end: str, count: int) -> Any:
@@ -254,7 +254,7 @@ class TestHostile:
             return await page(start, end, count)
 
         broker.read_page = counted  # type: ignore[method-assign]
-        dlq._broker = lambda: broker
+        dlq._get_broker = lambda: broker
         assert await dlq.replay() == 40
         assert max(counts[1:]) <= 3
 

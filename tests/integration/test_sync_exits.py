@@ -76,9 +76,9 @@ def test_a_handler_that_raises_ends_the_call_of_its_thread_and_no_other(sync_que
 
 
 class Holder:
-    is_open = True
+    has_open_queues = True
 
-    async def close(self) -> None: ...
+    async def close_queues_of_running_loop(self) -> None: ...
 
 
 @pytest.mark.parametrize("needs_task", (True, False))
@@ -91,14 +91,14 @@ def test_each_call_runs_in_the_context_of_its_caller(needs_task: bool) -> None:
     def call(number: int) -> None:
         caller.set(number)
         for _ in range(50):
-            seen.add((number, portal.call(read, Holder(), needs_task=needs_task)))
+            seen.add((number, portal.run_and_wait(read, Holder(), needs_task=needs_task)))
 
     threads = [threading.Thread(target=call, args=(number,)) for number in range(6)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    portal.close_if_idle_at_exit()
+    portal.mark_exiting_and_close_if_idle()
     assert seen == {(number, number) for number in range(6)}
 
 
@@ -121,13 +121,13 @@ def test_a_call_without_a_task_goes_on_after_a_signal_and_raises_what_it_raises(
         raise LookupError("x")
 
     try:
-        portal.call(lambda: asyncio.sleep(0), Holder())
-        assert portal.call(wait, Holder(), needs_task=False) == 1
+        portal.run_and_wait(lambda: asyncio.sleep(0), Holder())
+        assert portal.run_and_wait(wait, Holder(), needs_task=False) == 1
         with pytest.raises(LookupError, match="x"):
-            portal.call(fail, Holder(), needs_task=False)
+            portal.run_and_wait(fail, Holder(), needs_task=False)
     finally:
         signal.signal(signal.SIGALRM, before)
-        portal.close_if_idle_at_exit()
+        portal.mark_exiting_and_close_if_idle()
 
 
 def test_a_caller_whose_call_has_ended_leaves_while_another_waits() -> None:
@@ -144,13 +144,13 @@ def test_a_caller_whose_call_has_ended_leaves_while_another_waits() -> None:
         await asyncio.sleep(0.001)
         order.append("short")
 
-    long = threading.Thread(target=portal.call, args=(wait_long, Holder()))
+    long = threading.Thread(target=portal.run_and_wait, args=(wait_long, Holder()))
     long.start()
-    portal.call(wait_short, Holder())  # the other thread runs the loop
+    portal.run_and_wait(wait_short, Holder())  # the other thread runs the loop
     is_released.set()
     long.join()
-    portal.call(wait_short, Holder())
-    portal.close_if_idle_at_exit()
+    portal.run_and_wait(wait_short, Holder())
+    portal.mark_exiting_and_close_if_idle()
     assert order == ["short", "long", "short"]
 
 
@@ -159,7 +159,7 @@ import asyncio, signal, sys
 from pychasqui._tasks.portal import portal
 
 class Holder:
-    async def close(self): ...
+    async def close_queues_of_running_loop(self): ...
     def __hash__(self):
         signal.raise_signal(signal.SIGALRM)  # the call has begun, and its loop does not run yet
         return 1
@@ -169,7 +169,7 @@ def interrupt(*_):
 
 signal.signal(signal.SIGALRM, interrupt)
 try:
-    portal.call(lambda: asyncio.sleep(45), Holder())
+    portal.run_and_wait(lambda: asyncio.sleep(45), Holder())
 except LookupError as error:
     print(error)
 """
@@ -197,18 +197,18 @@ import os, signal, sys
 from pychasqui._tasks import portal as module
 
 class Holder:
-    async def close(self): ...
+    async def close_queues_of_running_loop(self): ...
 
 async def answer():
     return 7
 
 def handle(*_):
     if sys.argv[1] == "call":
-        seen.append(module.portal.call(answer, Holder()))
+        seen.append(module.portal.run_and_wait(answer, Holder()))
         return
     child = os.fork()
     if not child:
-        os._exit(module.portal.call(answer, Holder()))
+        os._exit(module.portal.run_and_wait(answer, Holder()))
     seen.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 
 def make_loop(*arguments):
@@ -218,7 +218,7 @@ def make_loop(*arguments):
 
 seen, loop_type, module.PortalLoop = [], module.PortalLoop, make_loop
 signal.signal(signal.SIGPROF, handle)
-print(module.portal.call(answer, Holder()), seen, module.portal.call(answer, Holder()))
+print(module.portal.run_and_wait(answer, Holder()), seen, module.portal.run_and_wait(answer, Holder()))
 """
 
 
@@ -234,7 +234,7 @@ import asyncio, os, signal, threading
 from pychasqui._tasks.portal import portal
 
 class Holder:
-    async def close(self): ...
+    async def close_queues_of_running_loop(self): ...
 
 def fork():
     child = os.fork()
@@ -254,7 +254,7 @@ async def wait_for_fork():
         await asyncio.sleep(0.01)
 
 codes = []
-portal.call(wait_for_fork, Holder())
+portal.run_and_wait(wait_for_fork, Holder())
 print(codes)
 """
 

@@ -121,7 +121,7 @@ class TestSending:
         assert all(each.is_closed for each in queues)
         proxy.thaw()
         await app.close()
-        assert (adding.done(), app.loop_queues.is_open) == (True, False)
+        assert (adding.done(), app.loop_queues.has_open_queues) == (True, False)
         await eventually(lambda: not proxy.connections)
         await queue.purge("waiting")
 

@@ -136,7 +136,7 @@ def _make_users(server: RedisServer) -> Iterable[str]:
 
 
 def _note_servers_without_users() -> None:
-    enter, leave, join = FakeServer.__aenter__, FakeServer.__aexit__, embedded.join
+    enter, leave, join = FakeServer.__aenter__, FakeServer.__aexit__, embedded.start_or_join_server
 
     async def enter_and_note(self: FakeServer) -> FakeServer:
         await enter(self)
@@ -154,7 +154,7 @@ def _note_servers_without_users() -> None:
 
     FakeServer.__aenter__ = enter_and_note  # type: ignore[method-assign, assignment]
     FakeServer.__aexit__ = leave_and_forget  # type: ignore[method-assign, assignment]
-    embedded.join = join_and_note
+    embedded.start_or_join_server = join_and_note
 
 
 def leave_out_marked(items: Iterable[pytest.Item]) -> None:

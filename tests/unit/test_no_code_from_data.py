@@ -32,14 +32,22 @@ NAMES = {
 OF_MODULES = {("yaml", "load"), ("yaml", "load_all"), ("pydoc", "locate"), ("importlib", "__import__")}
 
 ALLOWED = {
-    ("cli/worker_targets.py", "import_module_of_user", "import_module"),  # the user's module on the command line
+    (
+        "cli/worker_targets.py",
+        "import_module_of_user_or_fail",
+        "import_module",
+    ),  # the user's module on the command line
     ("app.py", "App.load_parts", "import_module"),  # the user's modules, named in the program: App(modules=[...])
     ("cli/main.py", "LazyGroup.get_command", "import_module"),  # our own commands; see the last test
     ("__init__.py", "__getattr__", "import_module"),  # our own modules, by the names in a table
     ("tracing.py", "find_tracing", "import_module"),  # our own integration, by a name that is written there
-    ("integrations/django/declared_tasks.py", "load_tasks", "import_module"),  # the project's, named in its settings
+    (
+        "integrations/django/declared_tasks.py",
+        "import_task_modules",
+        "import_module",
+    ),  # the project's, named in its settings
     ("integrations/django/framework.py", "", "import_module"),  # Django's own modules, by names that are written there
-    ("integrations/django/framework.py", "find_package", "find_spec"),
+    ("integrations/django/framework.py", "choose_tasks_package", "find_spec"),
 }
 
 

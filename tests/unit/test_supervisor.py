@@ -23,15 +23,15 @@ from pychasqui._supervisor.messages import (
     Loaded,
     Message,
     Started,
-    WantsSuccessor,
+    SuccessorRequest,
     decode_message,
     encode_message,
 )
-from pychasqui._supervisor.slot import next_restart_pause_s
+from pychasqui._supervisor.slot import choose_next_restart_pause_s
 from pychasqui._supervisor.socket_folder import make_folder_for_sockets
 from pychasqui._supervisor.supervisor import CLEANUP_S, ProcessSupervisor, SupervisorOptions
 from pychasqui._supervisor.systemd import Systemd
-from pychasqui._supervisor.worker_process import JobCounter
+from pychasqui._supervisor.worker_process import RunLimit
 from pychasqui.errors import CannotServe, DecodeError
 from pychasqui.metrics import JobOutcome
 from tests.support.waiting import eventually
@@ -43,15 +43,15 @@ class TestPauses:
     def test_pauses_grow_while_processes_do_not_come_to_work(self) -> None:
         pauses = [0.0]
         for _ in range(9):
-            pauses.append(next_restart_pause_s(pauses[-1], 0.0))
+            pauses.append(choose_next_restart_pause_s(pauses[-1], 0.0))
         assert pauses[1:4] == [0.1, 0.2, 0.4]
         assert pauses[-1] == 10.0
 
     def test_a_process_that_has_worked_waits_a_second_at_most(self) -> None:
-        assert next_restart_pause_s(10.0, 0.5) == 1.0
+        assert choose_next_restart_pause_s(10.0, 0.5) == 1.0
 
     def test_a_process_that_has_worked_for_long_is_started_again_at_once(self) -> None:
-        assert next_restart_pause_s(10.0, 3600.0) == 0.0
+        assert choose_next_restart_pause_s(10.0, 3600.0) == 0.0
 
 
 class TestSuccessors:
@@ -65,18 +65,18 @@ class TestSuccessors:
         (slot,) = supervisor._slots
         slot.current = old
         supervisor._signals.stop.set()
-        assert not await slot.replace_or_hurry_restart()
+        assert not await slot.try_to_replace_or_hurry_restart()
         assert "no process can be started now" in caplog.text
         assert "before it has started" not in caplog.text
         old.kill()
-        await old.wait()
+        await old.wait_for_exit()
 
     async def test_a_process_that_asks_for_a_successor_before_it_is_in_its_place_gets_one(self, tmp_path: Path) -> None:
         options = SupervisorOptions(processes=1, shutdown_timeout_s=1.0, hang_timeout_s=None)
         supervisor = ProcessSupervisor([sys.executable, "-S", "-c", ASKS_BEFORE_IT_HAS_STARTED], options)
         (slot,) = supervisor._slots
-        first = await slot.start()
-        looking = asyncio.create_task(supervisor._kill_hanging_and_replace_large_children())
+        first = await slot.start_child()
+        looking = asyncio.create_task(supervisor._keep_killing_and_replacing_unfit_children())
         seen: set[ChildProcess | None] = set()
 
         def has_third() -> bool:
@@ -87,7 +87,7 @@ class TestSuccessors:
         assert first in seen
         looking.cancel()
         supervisor._signals.stop.set()
-        await supervisor._shut_down()
+        await supervisor._end_children_and_set_exit_code()
         await asyncio.gather(looking, *supervisor._tasks, return_exceptions=True)
 
 
@@ -109,7 +109,7 @@ class TestEnds:
 
         child = ChildProcess(lambda *_: None, fail)
         await child.start(["true"], os.environ, folder=tmp_path, serves_pages=False)
-        assert await asyncio.wait_for(child.wait(), 30) == 0
+        assert await asyncio.wait_for(child.wait_for_exit(), 30) == 0
         assert "an odd page" in caplog.text
 
     async def test_the_leases_of_a_process_end_also_if_its_counts_cannot_be_kept(
@@ -118,11 +118,11 @@ class TestEnds:
         supervisor = ProcessSupervisor([], SupervisorOptions(processes=1, shutdown_timeout_s=1.0, hang_timeout_s=None))
         ended: list[HeldLease] = []
         monkeypatch.setattr(supervisor._leases, "start_ending_leases", lambda leases, **_: ended.extend(leases))
-        monkeypatch.setattr(supervisor._pages, "add_counts_of_ended_process", lambda _: 1 / 0)
+        monkeypatch.setattr(supervisor._pages, "count_ended_process_and_keep_its_counts", lambda _: 1 / 0)
         child = ChildProcess(lambda *_: None, lambda _: None)
         child.leases.append(LEASE)
         with pytest.raises(ZeroDivisionError):
-            supervisor._handle_exit(child)
+            supervisor._forget_child_and_end_its_leases(child)
         assert ended == [LEASE]
 
 
@@ -134,11 +134,11 @@ class TestDraining:
         options = SupervisorOptions(processes=1, shutdown_timeout_s=1.0, hang_timeout_s=None)
         supervisor = ProcessSupervisor(["sh", "-c", "trap '' TERM; while :; do sleep 60; done"], options)
         (slot,) = supervisor._slots
-        child = await slot.start()
-        looking = asyncio.create_task(supervisor._kill_hanging_and_replace_large_children())
+        child = await slot.start_child()
+        looking = asyncio.create_task(supervisor._keep_killing_and_replacing_unfit_children())
         child.asked_to_end_at = clock.monotonic() - 1.0 - CLEANUP_S + 0.1
         assert not child.was_killed
-        assert await asyncio.wait_for(child.wait(), 30) == -signal.SIGKILL
+        assert await asyncio.wait_for(child.wait_for_exit(), 30) == -signal.SIGKILL
         assert f"process {child.pid} has not ended in time and is killed" in caplog.text
         looking.cancel()
         await asyncio.gather(looking, return_exceptions=True)
@@ -155,13 +155,13 @@ class TestSilence:
         options = SupervisorOptions(processes=1, shutdown_timeout_s=1.0, hang_timeout_s=3.0)
         supervisor = ProcessSupervisor(["sleep", "60"], options)
         (slot,) = supervisor._slots
-        child = await slot.start()
-        looking = asyncio.create_task(supervisor._kill_hanging_and_replace_large_children())
+        child = await slot.start_child()
+        looking = asyncio.create_task(supervisor._keep_killing_and_replacing_unfit_children())
         await asyncio.sleep(0)
         time.sleep(3.5)  # as if all were paused
         await asyncio.sleep(0.5)
         assert not child.was_killed
-        await asyncio.wait_for(child.wait(), 30)
+        await asyncio.wait_for(child.wait_for_exit(), 30)
         assert child.was_killed  # it has been silent for long enough since
         looking.cancel()
         await asyncio.gather(looking, return_exceptions=True)
@@ -170,7 +170,7 @@ class TestSilence:
 class TestMessages:
     @pytest.mark.parametrize(
         "message",
-        (Loaded(("127.0.0.1", 9400)), LeaseTaken(LEASE), Started(["/a/b"]), Alive(), WantsSuccessor("why\nnot")),
+        (Loaded(("127.0.0.1", 9400)), LeaseTaken(LEASE), Started(["/a/b"]), Alive(), SuccessorRequest("why\nnot")),
     )
     def test_a_message_is_one_line_and_comes_back(self, message: Message) -> None:
         line = encode_message(message)
@@ -192,7 +192,7 @@ class TestSystemd:
             receiver.bind(str(tmp_path / "notify"))
             receiver.settimeout(5)
             monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
-            Systemd().notify("READY=1", "STATUS=all is well")
+            Systemd().notify_if_started_by_systemd("READY=1", "STATUS=all is well")
             assert receiver.recv(1000) == b"READY=1\nSTATUS=all is well"
             Systemd().notify_reloading()
             assert receiver.recv(1000).startswith(b"RELOADING=1\nMONOTONIC_USEC=")
@@ -201,16 +201,16 @@ class TestSystemd:
         monkeypatch.delenv("NOTIFY_SOCKET", raising=False)
         monkeypatch.setenv("WATCHDOG_USEC", "1000000")
         systemd = Systemd()
-        systemd.notify("READY=1")
-        assert systemd.watchdog_s is None
+        systemd.notify_if_started_by_systemd("READY=1")
+        assert systemd.watchdog_interval_s is None
 
     def test_the_watchdog_is_fed_twice_as_often_as_it_asks(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("NOTIFY_SOCKET", "/nowhere")
         monkeypatch.setenv("WATCHDOG_USEC", "3000000")
         monkeypatch.setenv("WATCHDOG_PID", str(os.getpid()))
-        assert Systemd().watchdog_s == 1.5
+        assert Systemd().watchdog_interval_s == 1.5
         monkeypatch.setenv("WATCHDOG_PID", "1")
-        assert Systemd().watchdog_s is None
+        assert Systemd().watchdog_interval_s is None
 
     def test_worker_processes_do_not_see_what_is_meant_for_the_supervisor(
         self, monkeypatch: pytest.MonkeyPatch
@@ -225,52 +225,57 @@ class TestSystemd:
 class TestMemory:
     def test_a_process_beyond_the_limit_is_replaced(self) -> None:
         limit = MemoryLimit(100_000_000)
-        limit.disable_limit_if_below_start_size(40_000_000)
-        assert limit.decide_to_replace_and_say_why("slot", 100_000_000, 3600.0) is None
+        limit.compare_limit_with_start_size(40_000_000)
+        assert limit.find_why_to_replace_and_set_next_wait("slot", 100_000_000, 3600.0) is None
         assert (
-            limit.decide_to_replace_and_say_why("slot", 101_000_000, 3600.0) == "it occupies 101 MB, 100 MB are allowed"
+            limit.find_why_to_replace_and_set_next_wait("slot", 101_000_000, 3600.0)
+            == "it occupies 101 MB, 100 MB are allowed"
         )
 
     def test_memory_that_cannot_be_read_replaces_nothing(self) -> None:
         limit = MemoryLimit(100_000_000)
-        limit.disable_limit_if_below_start_size(None)
-        assert limit.decide_to_replace_and_say_why("slot", None, 3600.0) is None
+        limit.compare_limit_with_start_size(None)
+        assert limit.find_why_to_replace_and_set_next_wait("slot", None, 3600.0) is None
 
     def test_a_limit_below_the_size_of_a_process_that_has_just_started_replaces_nothing_and_is_logged_once(
         self, caplog: pytest.LogCaptureFixture
     ) -> None:
         limit = MemoryLimit(1_000_000)
         for _ in range(3):
-            limit.disable_limit_if_below_start_size(40_000_000)
-            assert limit.decide_to_replace_and_say_why("slot", 40_000_000, 3600.0) is None
+            limit.compare_limit_with_start_size(40_000_000)
+            assert limit.find_why_to_replace_and_set_next_wait("slot", 40_000_000, 3600.0) is None
         (line,) = caplog.messages
         assert line.startswith("a process that has just started occupies 40 MB, but --max-memory is 1 MB")
 
     def test_a_limit_is_heeded_again_once_processes_start_below_it(self) -> None:
         limit = MemoryLimit(100_000_000)
-        limit.disable_limit_if_below_start_size(101_000_000)
-        limit.disable_limit_if_below_start_size(99_000_000)
-        assert limit.decide_to_replace_and_say_why("slot", 101_000_000, 3600.0) is not None
+        limit.compare_limit_with_start_size(101_000_000)
+        limit.compare_limit_with_start_size(99_000_000)
+        assert limit.find_why_to_replace_and_set_next_wait("slot", 101_000_000, 3600.0) is not None
 
     def test_a_process_that_grows_early_is_replaced_ever_more_seldom_and_alone_in_its_slot(self) -> None:
         limit = MemoryLimit(100_000_000)
         ages = [
-            next(age for age in range(10_000) if limit.decide_to_replace_and_say_why("slot", 101_000_000, float(age)))
+            next(
+                age
+                for age in range(10_000)
+                if limit.find_why_to_replace_and_set_next_wait("slot", 101_000_000, float(age))
+            )
             for _ in range(12)
         ]
         assert ages[:6] == [0, 1, 2, 4, 8, 16]
         assert ages[-1] == LONGEST_WAIT_S
-        assert limit.decide_to_replace_and_say_why("other slot", 101_000_000, 1.0) is not None
-        assert limit.decide_to_replace_and_say_why("slot", 101_000_000, 7200.0) is not None
+        assert limit.find_why_to_replace_and_set_next_wait("other slot", 101_000_000, 1.0) is not None
+        assert limit.find_why_to_replace_and_set_next_wait("slot", 101_000_000, 7200.0) is not None
         assert (
-            limit.decide_to_replace_and_say_why("slot", 101_000_000, 1.0) is not None
+            limit.find_why_to_replace_and_set_next_wait("slot", 101_000_000, 1.0) is not None
         )  # one that grew late ends the long waits
 
 
 class TestCountedJobs:
     def test_the_process_asks_once_for_a_successor(self) -> None:
         asked: list[int] = []
-        counter = JobCounter(3, lambda: asked.append(1))
+        counter = RunLimit(3, lambda: asked.append(1))
         counter.jobs_done([])
         for _ in range(2):
             counter.job_outcome(JobOutcome("err", 1, 10))

@@ -55,10 +55,10 @@ class TestHangingProcesses:
                 await stack.enter_async_context(await asyncio.start_unix_server(hang, tmp_path / f"{number}"))
             child = ChildProcess(lambda *_: None, lambda _: None)
             await child.start(["sleep", "60"], os.environ, folder=tmp_path, serves_pages=True)
-            stack.push_async_callback(child.wait)
+            stack.push_async_callback(child.wait_for_exit)
             stack.callback(child.kill)
-            child._handle_message(Started([str(tmp_path / f"{number}") for number in range(10)]))
-            pages = SupervisorPages(lambda: [child], lambda: [child]).pages()
+            child._store_message_and_notify(Started([str(tmp_path / f"{number}") for number in range(10)]))
+            pages = SupervisorPages(lambda: [child], lambda: [child]).make_pages_by_path()
             begun = time.monotonic()
             made = await pages[page]()
             assert time.monotonic() - begun < 1.5

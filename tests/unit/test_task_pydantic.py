@@ -16,7 +16,7 @@ import pytest
 
 from pychasqui._tasks.definition import TaskDefinition
 from pychasqui._tasks.pydantic_types import DataMismatchError
-from pychasqui._tasks.signature import Signature, read_parameters
+from pychasqui._tasks.signature import Signature, check_and_read_parameters
 from pychasqui._wire.msgpack import decode_data, encode_data
 from pychasqui.errors import InvalidArgument
 
@@ -43,12 +43,14 @@ class Basket:
 
 
 def signature(function: Callable[..., Any]) -> Signature:
-    return Signature(function.__name__, function, read_parameters(function.__name__, function, lambda default: False))
+    return Signature(
+        function.__name__, function, check_and_read_parameters(function.__name__, function, lambda default: False)
+    )
 
 
 def trip(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     own = signature(function)
-    return own.read(decode_data(encode_data(own.pack_arguments(args, kwargs))))
+    return own.read(decode_data(encode_data(own.check_arguments_and_make_data(args, kwargs))))
 
 
 def order(basket: Basket, key: UUID, number: Annotated[int, pydantic.Field(gt=0)] = 1) -> None: ...
@@ -64,7 +66,7 @@ def test_models_inside_dataclasses_survive_the_trip() -> None:
 
 def test_a_field_that_msgspec_would_pass_over_is_checked() -> None:
     with pytest.raises(InvalidArgument, match="order: number: Input should be greater than 0"):
-        signature(order).pack_arguments((Basket([]), uuid4(), -1), {})
+        signature(order).check_arguments_and_make_data((Basket([]), uuid4(), -1), {})
 
 
 def test_a_field_behind_a_new_type_or_an_alias_is_checked() -> None:
@@ -76,7 +78,7 @@ def test_a_field_behind_a_new_type_or_an_alias_is_checked() -> None:
     for annotation, value in ((new_type, -1), (list.__class_getitem__(new_type), [-1]), (alias, -1)):
         order.__annotations__["number"] = annotation
         with pytest.raises(InvalidArgument, match="Input should be greater than 0"):
-            signature(order).pack_arguments((value,), {})
+            signature(order).check_arguments_and_make_data((value,), {})
 
 
 def test_a_tag_that_no_model_has_is_a_value_and_not_shown() -> None:
@@ -134,7 +136,7 @@ def test_a_secret_that_would_be_masked_is_refused() -> None:
 
     log_in.__annotations__["password"] = pydantic.SecretStr
     with pytest.raises(InvalidArgument, match="log_in: password: is a SecretStr, which cannot travel"):
-        signature(log_in).pack_arguments((pydantic.SecretStr("secret"),), {})
+        signature(log_in).check_arguments_and_make_data((pydantic.SecretStr("secret"),), {})
 
 
 def test_a_field_as_a_default_is_refused_with_what_to_write() -> None:
@@ -200,9 +202,9 @@ def test_a_field_whose_value_would_not_arrive_is_refused_with_the_remedy() -> No
         with pytest.raises(InvalidArgument, match=f"task 'save': {text}"):
             signature(save)
         save.__annotations__.update({"value": Any, "return": kind})
-        definition = TaskDefinition("save", save, read_parameters("save", save, lambda default: False))
+        definition = TaskDefinition("save", save, check_and_read_parameters("save", save, lambda default: False))
         with pytest.raises(DataMismatchError, match=text):
-            definition.convert_result({"n": "ada"})
+            definition.convert_result_to_annotated_type({"n": "ada"})
 
 
 class Renamed(pydantic.BaseModel):  # type: ignore[name-defined,misc]
@@ -271,12 +273,12 @@ def test_models_with_computed_json_and_strict_fields_survive_the_trip() -> None:
 def test_a_strict_model_refuses_what_json_would_refuse() -> None:
     data = {**STRICT.model_dump(mode="json"), "ratio": "1.5"}
     with pytest.raises(InvalidArgument, match=r"^take_strict: value\.ratio: Input should be a valid number$"):
-        signature(take_strict).pack_arguments((data,), {})
+        signature(take_strict).check_arguments_and_make_data((data,), {})
 
 
 def test_a_number_is_no_key_where_text_is_asked_for() -> None:
     with pytest.raises(InvalidArgument, match="take_counts: value"):
-        signature(take_counts).pack_arguments(({5: 1},), {})
+        signature(take_counts).check_arguments_and_make_data(({5: 1},), {})
 
 
 class StrictWithBytes(Strict):
@@ -288,7 +290,7 @@ def take_strict_with_bytes(value: StrictWithBytes) -> None: ...
 
 def test_a_strict_model_with_bytes_is_refused_with_the_remedy() -> None:
     with pytest.raises(InvalidArgument, match=r"value\.key: .*; beside bytes, .*Field\(strict=False\)$"):
-        signature(take_strict_with_bytes).pack_arguments((StrictWithBytes(**STRICT.model_dump()),), {})
+        signature(take_strict_with_bytes).check_arguments_and_make_data((StrictWithBytes(**STRICT.model_dump()),), {})
 
 
 class Picky(pydantic.BaseModel):  # type: ignore[name-defined,misc]
@@ -310,7 +312,7 @@ def take_picky(other: int, value: Picky) -> None: ...
 def test_a_validator_that_raises_anything_is_named_without_its_text() -> None:
     own, data = signature(take_picky), {"other": 1, "value": {"number": 7}}
     with pytest.raises(InvalidArgument, match=r"^take_picky: value: .* raised KeyError: raise ValueError") as sent:
-        own.pack_arguments((), data)
+        own.check_arguments_and_make_data((), data)
     with pytest.raises(DataMismatchError, match=r"^\$\.value: .* raised KeyError") as run:
         own.read(data)
     assert "secret" not in f"{sent.value} {run.value}"
@@ -324,4 +326,4 @@ def test_a_model_that_cannot_be_dumped_is_named_without_the_text_of_its_error() 
             raise KeyError("secret")
 
     with pytest.raises(InvalidArgument, match=r"^take_picky: value: raised KeyError when encoded$"):
-        signature(take_picky).pack_arguments((1, Undumpable(number=1)), {})
+        signature(take_picky).check_arguments_and_make_data((1, Undumpable(number=1)), {})

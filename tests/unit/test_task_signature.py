@@ -21,8 +21,8 @@ from hypothesis import strategies as st
 
 from pychasqui import Depends
 from pychasqui._tasks.pydantic_types import DataMismatchError
-from pychasqui._tasks.signature import Signature, read_parameters
-from pychasqui._tasks.unencodable_data import find_unencodable_value
+from pychasqui._tasks.signature import Signature, check_and_read_parameters
+from pychasqui._tasks.unencodable_data import find_unencodable_value_if_any
 from pychasqui._wire.msgpack import decode_data, encode_data
 from pychasqui.errors import InvalidArgument
 from tests.support.cases import in_one_test
@@ -80,13 +80,15 @@ def nested(levels: int) -> Any:
 
 
 def signature(function: Callable[..., Any]) -> Signature:
-    return Signature(function.__name__, function, read_parameters(function.__name__, function, lambda default: False))
+    return Signature(
+        function.__name__, function, check_and_read_parameters(function.__name__, function, lambda default: False)
+    )
 
 
 def trip(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """Sends a call and reads it, through MessagePack."""
     own = signature(function)
-    return own.read(decode_data(encode_data(own.pack_arguments(args, kwargs))))
+    return own.read(decode_data(encode_data(own.check_arguments_and_make_data(args, kwargs))))
 
 
 def send_mail(to: str, subject: str = "hello") -> int:
@@ -96,10 +98,10 @@ def send_mail(to: str, subject: str = "hello") -> int:
 class TestSending:
     def test_data_is_a_map_of_the_parameters_that_were_given(self) -> None:
         own = signature(send_mail)
-        assert own.pack_arguments(("ada",), {}) == {"to": "ada"}
+        assert own.check_arguments_and_make_data(("ada",), {}) == {"to": "ada"}
         assert (
-            own.pack_arguments(("ada", "hi"), {})
-            == own.pack_arguments((), {"subject": "hi", "to": "ada"})
+            own.check_arguments_and_make_data(("ada", "hi"), {})
+            == own.check_arguments_and_make_data((), {"subject": "hi", "to": "ada"})
             == {"to": "ada", "subject": "hi"}
         )
 
@@ -116,7 +118,7 @@ class TestSending:
     )
     def test_a_wrong_call_is_refused_by_task_and_parameter(self, args: Any, kwargs: Any, text: str) -> None:
         with pytest.raises(InvalidArgument) as caught:
-            signature(send_mail).pack_arguments(args, kwargs)
+            signature(send_mail).check_arguments_and_make_data(args, kwargs)
         assert str(caught.value) == text
 
     @pytest.mark.parametrize("annotation", (str, int, float, bool, bytes, None))
@@ -127,12 +129,12 @@ class TestSending:
         own = signature(take)
         for value in ("a", 1, 2**70, 1.5, float("inf"), True, b"a", None):
             try:
-                wanted: Any = own.pack_arguments((), {"value": value})
+                wanted: Any = own.check_arguments_and_make_data((), {"value": value})
             except InvalidArgument as error:
                 with pytest.raises(InvalidArgument, match=f"^{re.escape(str(error))}$"):
-                    own.pack_arguments((value,), {})
+                    own.check_arguments_and_make_data((value,), {})
             else:
-                assert own.pack_arguments((value,), {}) == wanted
+                assert own.check_arguments_and_make_data((value,), {}) == wanted
 
     def test_an_option_among_the_arguments_is_refused_with_its_place(self) -> None:
         for name, place in (
@@ -140,7 +142,7 @@ class TestSending:
             ("countdown", r"no such option; instead: with_options\(delay="),
         ):
             with pytest.raises(InvalidArgument, match=f"send_mail: {name}: there is no such parameter.*{place}"):
-                signature(send_mail).pack_arguments(("a",), {name: 5})
+                signature(send_mail).check_arguments_and_make_data(("a",), {name: 5})
 
     def test_kinds_of_parameters_are_those_of_the_function(self) -> None:
         def kinds(first: int, /, second: int = 2, *, third: int, fourth: int = 4) -> None: ...
@@ -148,14 +150,14 @@ class TestSending:
         assert trip(kinds, 1, third=3) == ((1,), {"second": 2, "third": 3, "fourth": 4})
         for args, kwargs in (((1, 2, 3), {}), ((1,), {}), ((), {"first": 1, "third": 3})):
             with pytest.raises(InvalidArgument):
-                signature(kinds).pack_arguments(args, kwargs)
+                signature(kinds).check_arguments_and_make_data(args, kwargs)
 
     def test_a_default_stays_with_the_function(self) -> None:
         shared: list[int] = [1]
 
         def with_list(items: list[int] = shared) -> None: ...
 
-        assert signature(with_list).pack_arguments((), {}) == {}
+        assert signature(with_list).check_arguments_and_make_data((), {}) == {}
         assert trip(with_list).args[0] is shared
 
     def test_a_default_need_not_fit_its_annotation(self) -> None:
@@ -168,7 +170,7 @@ class TestSending:
         def anything(value: list[int]) -> None: ...
 
         with pytest.raises(InvalidArgument, match=r"^anything: value"):
-            signature(anything).pack_arguments(([data],) if not isinstance(data, int) else ("x",), {})
+            signature(anything).check_arguments_and_make_data(([data],) if not isinstance(data, int) else ("x",), {})
 
     @pytest.mark.parametrize(
         ("value", "text"),
@@ -190,11 +192,11 @@ class TestSending:
         def save(value: object) -> None: ...
 
         with pytest.raises(InvalidArgument) as caught:
-            signature(save).refuse_unencodable({"value": value})
+            signature(save).refuse_if_unencodable({"value": value})
         assert str(caught.value) == text
 
     def test_data_that_can_travel_has_no_path(self) -> None:
-        assert find_unencodable_value({"value": [Item("x"), {"a": {1, 2}}, Path("/x"), Colour.RED]}) is None
+        assert find_unencodable_value_if_any({"value": [Item("x"), {"a": {1, 2}}, Path("/x"), Colour.RED]}) is None
 
     @pytest.mark.parametrize("kind", (str, int, float, bytes))
     def test_a_value_of_a_subclass_travels_as_what_it_is(self, kind: Any) -> None:
@@ -202,7 +204,7 @@ class TestSending:
 
         value = kind(b"5" if kind is bytes else 5)
         own = type("Own", (kind,), {"__str__": lambda self: "other", "__pos__": lambda self: 0})(value)
-        packed = signature(save).pack_arguments((own, [own]), {})
+        packed = signature(save).check_arguments_and_make_data((own, [own]), {})
         assert packed == {"value": value, "items": [value]}
         assert (type(packed["value"]), type(packed["items"][0])) == (kind, kind)
 
@@ -212,16 +214,16 @@ class TestSending:
         one, other = {0, 8}, {8, 0}
         assert list(one) != list(other)
         own = signature(tag)
-        assert own.pack_named_arguments_in_stable_order({"numbers": one}) == own.pack_named_arguments_in_stable_order(
-            {"numbers": other}
-        )
+        assert own.check_named_arguments_and_make_stable_data(
+            {"numbers": one}
+        ) == own.check_named_arguments_and_make_stable_data({"numbers": other})
 
     def test_text_is_no_bytes(self) -> None:
         def raw(content: bytes) -> None: ...
 
         assert trip(raw, b"\xff") == ((b"\xff",), {})
         with pytest.raises(InvalidArgument, match="raw: content: Expected `bytes`, got `str`"):
-            signature(raw).pack_arguments(("aGk=",), {})
+            signature(raw).check_arguments_and_make_data(("aGk=",), {})
 
 
 class TestRefusedSignatures:
@@ -429,10 +431,10 @@ def test_a_class_that_raises_anything_is_named_without_its_text() -> None:
     picky = Picky(1)
     picky.number = 7
     with pytest.raises(InvalidArgument, match=r"^take: value: .* raised KeyError") as sent:
-        signature(take).pack_arguments((1, picky), {})
+        signature(take).check_arguments_and_make_data((1, picky), {})
     assert "secret" not in str(sent.value)
 
 
 def test_a_function_without_a_signature_is_refused_with_the_remedy() -> None:
     with pytest.raises(InvalidArgument, match="task 'max' does not show its parameters: call it in a function of your"):
-        read_parameters("max", max, lambda default: False)
+        check_and_read_parameters("max", max, lambda default: False)

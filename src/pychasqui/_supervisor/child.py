@@ -14,7 +14,7 @@ from pathlib import Path
 from .._core import clock
 from ..errors import DecodeError
 from .link import VARIABLE
-from .messages import MAX_LINE_BYTES, HeldLease, LeaseTaken, Loaded, Message, Started, WantsSuccessor, decode_message
+from .messages import MAX_LINE_BYTES, HeldLease, LeaseTaken, Loaded, Message, Started, SuccessorRequest, decode_message
 
 log = logging.getLogger("chasqui.supervisor")
 
@@ -35,7 +35,7 @@ class ChildProcess:
         self.leases: list[HeldLease] = []  # of its workers, also before all of them have started
         self.is_loaded = False
         self.shutdown_deadline_s = 0.0  # how long its workers let jobs finish
-        self.wants_successor: WantsSuccessor | None = None
+        self.successor_request: SuccessorRequest | None = None
         self.started_at = 0.0  # monotonic
         self.last_message_at = clock.monotonic()  # when it last sent anything
         self.asked_to_end_at: float | None = None  # monotonic; None while it is to run
@@ -76,7 +76,7 @@ class ChildProcess:
         self.pid = self._process.pid
         self.last_message_at = clock.monotonic()
         reader, writer = await asyncio.open_connection(sock=own_end, limit=MAX_LINE_BYTES)
-        self._watching = asyncio.create_task(self._watch_until_exit(reader, writer))
+        self._watching = asyncio.create_task(self._watch_until_exit_and_notify(reader, writer))
 
     async def wait_until(self, is_true: Callable[[], bool]) -> None:
         """Waits until something about the process has changed so that this is true."""
@@ -84,7 +84,7 @@ class ChildProcess:
             self._changed.clear()
             await self._changed.wait()
 
-    async def wait(self) -> int:
+    async def wait_for_exit(self) -> int:
         await self.wait_until(lambda: self._exit_code is not None)
         assert self._exit_code is not None
         return self._exit_code
@@ -104,18 +104,18 @@ class ChildProcess:
         """Asks it to drain; asked again, it ends at once."""
         if self.asked_to_end_at is None:
             self.asked_to_end_at = clock.monotonic()
-        self._send_signal(signal.SIGTERM)
+        self._send_signal_if_running(signal.SIGTERM)
 
     def kill(self) -> None:
         self.was_killed = True
-        self._send_signal(signal.SIGKILL)
+        self._send_signal_if_running(signal.SIGKILL)
 
-    def _send_signal(self, number: signal.Signals) -> None:
+    def _send_signal_if_running(self, number: signal.Signals) -> None:
         if self._process is not None and self._exit_code is None:
             with suppress(ProcessLookupError):
                 self._process.send_signal(number)
 
-    async def _watch_until_exit(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _watch_until_exit_and_notify(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         assert self._process is not None
         reading = asyncio.create_task(self._read_messages_or_kill_process(reader))
         code = await self._process.wait()
@@ -136,20 +136,20 @@ class ChildProcess:
         try:
             while line := await reader.readline():
                 self.last_message_at = clock.monotonic()
-                self._handle_message(decode_message(line))
+                self._store_message_and_notify(decode_message(line))
         except (OSError, ValueError, DecodeError) as error:  # a line without an end is a ValueError
             log.error("process %d is not understood, and ends: %s", self.pid, error)
-            self._send_signal(signal.SIGKILL)
+            self._send_signal_if_running(signal.SIGKILL)
 
-    def _handle_message(self, message: Message) -> None:
+    def _store_message_and_notify(self, message: Message) -> None:
         if isinstance(message, Loaded):
             self.is_loaded, self.shutdown_deadline_s = True, message.shutdown_deadline_s
         elif isinstance(message, LeaseTaken):
             self.leases.append(message.lease)
         elif isinstance(message, Started):
             self.started, self.started_at = message, clock.monotonic()
-        elif isinstance(message, WantsSuccessor):
-            self.wants_successor = message
+        elif isinstance(message, SuccessorRequest):
+            self.successor_request = message
         self._on_message(self, message)
         self._changed.set()
 

@@ -33,7 +33,7 @@ LOGGED_AGAIN = 3  # leases after the last renewal in a worker's place, the next 
 
 
 class LeaseHolder:
-    """watch_lease_and_renew_if_worker_does_not() -> renews what the workers do not renew -> start_ending_leases()."""
+    """start_renewing_lease_if_worker_does_not() -> renews what the workers do not renew -> start_ending_leases()."""
 
     def __init__(self) -> None:
         self._brokers: dict[tuple[str, bool], Broker] = {}
@@ -42,7 +42,7 @@ class LeaseHolder:
         self._holding: dict[HeldLease, asyncio.Task[None]] = {}
         self._ending: set[asyncio.Task[None]] = set()
 
-    def watch_lease_and_renew_if_worker_does_not(self, lease: HeldLease) -> None:
+    def start_renewing_lease_if_worker_does_not(self, lease: HeldLease) -> None:
         if lease not in self._holding:
             self._holding[lease] = asyncio.create_task(self._keep_renewing_if_worker_does_not(lease))
 
@@ -55,7 +55,7 @@ class LeaseHolder:
         for lease in leases:
             if (holding := self._holding.pop(lease, None)) is not None:
                 holding.cancel()
-            ending = asyncio.create_task(self._end_lease(lease, pauses_s))
+            ending = asyncio.create_task(self._end_lease_repeatedly(lease, pauses_s))
             self._ending.add(ending)
             ending.add_done_callback(self._ending.discard)
 
@@ -78,7 +78,7 @@ class LeaseHolder:
         while True:
             await asyncio.sleep(lease_s / LOOKS_A_LEASE)
             try:
-                is_held = await self._get_broker(lease).renew_lease_of_other_if_ending(
+                is_held = await self._get_or_make_broker(lease).renew_lease_of_other_if_ending(
                     lease.group, lease.consumer_id, lease.lease_ms, min_left_ms
                 )
             except RedisTrouble as error:
@@ -96,7 +96,7 @@ class LeaseHolder:
                         )
                     held_at = clock.monotonic()
 
-    async def _end_lease(self, lease: HeldLease, pauses_s: Sequence[float]) -> None:
+    async def _end_lease_repeatedly(self, lease: HeldLease, pauses_s: Sequence[float]) -> None:
         for pause_s in pauses_s:
             await asyncio.sleep(pause_s)
             await self._try_to_leave_group_until_lease_ends(lease)
@@ -109,7 +109,7 @@ class LeaseHolder:
                 while True:
                     try:
                         # Read each time: a renewal of the dead process may have come, and no other has its name.
-                        broker, me = self._get_broker(lease), (lease.group, lease.consumer_id)
+                        broker, me = self._get_or_make_broker(lease), (lease.group, lease.consumer_id)
                         await broker.leave_group_if_lease_is_same(*me, await broker.read_lease_end_or_zero(*me))
                     except RedisTrouble:
                         await asyncio.sleep(pause.lengthen_pause_s())
@@ -120,23 +120,23 @@ class LeaseHolder:
         except ChasquiError as error:
             log.warning("the lease of worker %s could not be ended: %s", lease.consumer_id, error)
 
-    def _get_broker(self, lease: HeldLease) -> Broker:
+    def _get_or_make_broker(self, lease: HeldLease) -> Broker:
         """All workers of one server share a connection."""
         address, keys = (lease.redis_url, lease.tls), Keys(lease.queue_name)
         if (broker := self._brokers.get(address)) is not None:
             return broker.make_broker_for_queue(keys)
-        provider = self._make_provider(lease.redis_url) if lease.has_provider else None
+        provider = self._make_provider_of_last_credentials(lease.redis_url) if lease.has_provider else None
         name = "chasqui-supervisor"
         connector = Connector(lease.redis_url, tls=lease.tls, client_name=name, credential_provider=provider)
         self._connectors.append(connector)
         broker = self._brokers[address] = connector.make_broker(keys, timeout_s=WORK_TIMEOUT_S)
         return broker
 
-    def _make_provider(self, redis_url: str) -> CredentialProvider:
+    def _make_provider_of_last_credentials(self, redis_url: str) -> CredentialProvider:
         """Returns what a worker has sent last: its own provider lives in its process."""
 
-        async def last_credentials(_: str | None) -> tuple[str | None, str | None]:
+        async def get_last_credentials(_: str | None) -> tuple[str | None, str | None]:
             credentials = self._credentials[redis_url]
             return credentials.username, credentials.password
 
-        return last_credentials
+        return get_last_credentials

@@ -55,15 +55,17 @@ class SupervisorLink:
             self._socket.sendall(encode_message(message))
 
     def start_watching(self) -> None:
-        threading.Thread(target=self._run_thread, name="chasqui supervisor link", daemon=True).start()
+        threading.Thread(
+            target=self._send_alive_until_supervisor_ends_then_exit, name="chasqui supervisor link", daemon=True
+        ).start()
 
     def call_at_supervisor_end(self, on_end: Callable[[], None], within_s: float) -> None:
         """Has `on_end` called in the thread when the supervisor has ended. A process that still runs `within_s` later
         is ended at once, as is one that has not come to this call."""
         self._end, self._end_within_s = on_end, within_s
 
-    def _run_thread(self) -> None:
-        while not self._wait_for_supervisor_end(timeout_s=ALIVE_EVERY_S):
+    def _send_alive_until_supervisor_ends_then_exit(self) -> None:
+        while not self._has_supervisor_ended_within(timeout_s=ALIVE_EVERY_S):
             self.send(Alive())
         self._end_process_after_supervisor()
 
@@ -74,7 +76,7 @@ class SupervisorLink:
             time.sleep(self._end_within_s)
         os._exit(1)
 
-    def _wait_for_supervisor_end(self, *, timeout_s: float) -> bool:
+    def _has_supervisor_ended_within(self, *, timeout_s: float) -> bool:
         """Returns whether the supervisor has ended."""
         readable, _, _ = select.select([self._socket], [], [], timeout_s)
         try:

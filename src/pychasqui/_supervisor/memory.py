@@ -23,7 +23,7 @@ class MemoryLimit:
         self._is_below_start = False  # whether a process is too large as soon as it works
         self._waits_s: dict[object, float] = {}  # by slot: how long a process has to have worked to be replaced
 
-    def disable_limit_if_below_start_size(self, occupied_bytes: int | None) -> None:
+    def compare_limit_with_start_size(self, occupied_bytes: int | None) -> None:
         """Compares the limit with a process that has just come to work."""
         was_below, self._is_below_start = (
             self._is_below_start,
@@ -37,7 +37,7 @@ class MemoryLimit:
                 _format_megabytes(self._limit),
             )
 
-    def decide_to_replace_and_say_why(
+    def find_why_to_replace_and_set_next_wait(
         self, slot: object, occupied_bytes: int | None, worked_for_s: float
     ) -> str | None:
         """Returns why the process in this slot is to be replaced; None if it is not."""

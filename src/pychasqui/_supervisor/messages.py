@@ -62,13 +62,13 @@ class Alive(msgspec.Struct, frozen=True, tag="alive"):
     """The interpreter of the process runs. Sent each second, from a thread."""
 
 
-class WantsSuccessor(msgspec.Struct, frozen=True, tag="wants_successor"):
+class SuccessorRequest(msgspec.Struct, frozen=True, tag="wants_successor"):
     """The process has run as many jobs as it may, and asks to be replaced."""
 
     why: str
 
 
-Message = Loaded | LeaseTaken | Started | Credentials | Alive | WantsSuccessor
+Message = Loaded | LeaseTaken | Started | Credentials | Alive | SuccessorRequest
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Message).decode

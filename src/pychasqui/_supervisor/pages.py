@@ -41,18 +41,20 @@ async def fetch_page(socket_path: str, page: str) -> tuple[int, str]:
 
 
 class SupervisorPages:
-    """add_counts_of_ended_process() keeps what a process has counted, so that it outlives the process."""
+    """count_ended_process_and_keep_its_counts() keeps what a process has counted, so that it outlives the process."""
 
     def __init__(
-        self, children: Callable[[], Iterable[ChildProcess]], slots: Callable[[], Iterable[ChildProcess | None]]
+        self,
+        get_children: Callable[[], Iterable[ChildProcess]],
+        get_children_of_slots: Callable[[], Iterable[ChildProcess | None]],
     ) -> None:
-        self._children = children
-        self._slots = slots
+        self._get_children = get_children
+        self._get_children_of_slots = get_children_of_slots
         self._merged = MergedMetrics()
         self._last: dict[ChildProcess, dict[str, str]] = {}  # the last page of each worker, by its socket
         self._deaths = Metric("chasquimq_worker_process_deaths_total", "counter", "Processes that ended unasked.")
 
-    def pages(self) -> dict[str, Page]:
+    def make_pages_by_path(self) -> dict[str, Page]:
         return {
             "/metrics": SharedPage(self._answer_metrics, SERVED_FOR_S),
             "/healthz": self._answer_healthz,
@@ -61,59 +63,66 @@ class SupervisorPages:
 
     async def keep_fetching_metrics(self) -> None:
         while True:
-            await self._fetch_metrics()
+            await self._fetch_metrics_of_all()
             await asyncio.sleep(LOOK_EVERY_S)
 
-    def add_counts_of_ended_process(self, child: ChildProcess) -> None:
+    def count_ended_process_and_keep_its_counts(self, child: ChildProcess) -> None:
         """Keeps what the process has counted, up to the last look."""
         for text in self._last.pop(child, {}).values():
             self._merged.add_counts_of_ended_process(text)
         if not child.was_asked_to_end:
             self._deaths.increase()
 
-    async def _fetch_metrics(self) -> None:
-        started = [(child, child.started) for child in self._children() if child.started is not None]
-        await asyncio.gather(*(self._fetch_metrics_at(path, child) for child, its in started for path in its.pages))
+    async def _fetch_metrics_of_all(self) -> None:
+        started = [(child, child.started) for child in self._get_children() if child.started is not None]
+        await asyncio.gather(
+            *(self._try_to_fetch_metrics_at(path, child) for child, its in started for path in its.pages)
+        )
 
-    async def _fetch_metrics_at(self, path: str, child: ChildProcess) -> None:
+    async def _try_to_fetch_metrics_at(self, path: str, child: ChildProcess) -> None:
         with suppress(OSError, TimeoutError):
             status, text = await fetch_page(path, "/metrics")
             if status == HTTPStatus.OK and child.is_running:
                 self._last.setdefault(child, {})[path] = text
 
     async def _answer_metrics(self) -> Answer:
-        await self._fetch_metrics()
+        await self._fetch_metrics_of_all()
         working = Metric("chasquimq_worker_processes", "gauge", "Processes whose workers have started.")
-        working.set(sum(child.started is not None for child in self._children()))
+        working.set(sum(child.started is not None for child in self._get_children()))
         own = render([working, self._deaths], {})
-        page = self._merged.render([own, *self._list_last_metrics(drain=False)], self._list_last_metrics(drain=True))
+        page = self._merged.render(
+            [own, *self._list_last_metrics(of_draining=False)], self._list_last_metrics(of_draining=True)
+        )
         return Answer(page, content_type=CONTENT_TYPE)
 
-    def _list_last_metrics(self, *, drain: bool) -> list[str]:
+    def _list_last_metrics(self, *, of_draining: bool) -> list[str]:
         """Returns the last pages of the processes that drain, or of those that do not."""
         return [
-            text for child, pages in self._last.items() if child.was_asked_to_end is drain for text in pages.values()
+            text
+            for child, pages in self._last.items()
+            if child.was_asked_to_end is of_draining
+            for text in pages.values()
         ]
 
     async def _answer_healthz(self) -> Answer:
         return Answer("ok\n")
 
     async def _answer_readyz(self) -> Answer:
-        found = await asyncio.gather(*(self._list_problems(child) for child in self._slots()))
+        found = await asyncio.gather(*(self._ask_for_problems(child) for child in self._get_children_of_slots()))
         problems = [problem for problems in found for problem in problems]
         if problems:
             return Answer("".join(f"{problem}\n" for problem in problems), HTTPStatus.SERVICE_UNAVAILABLE)
         return Answer("ok\n")
 
-    async def _list_problems(self, child: ChildProcess | None) -> list[str]:
+    async def _ask_for_problems(self, child: ChildProcess | None) -> list[str]:
         if child is None or not child.is_running:
             return ["a process has ended, and another one is about to start"]
         if child.started is None:
             return [f"process {child.pid} starts"]
-        found = await asyncio.gather(*(self._find_problem_at(path, child) for path in child.started.pages))
+        found = await asyncio.gather(*(self._ask_for_problem_at(path, child) for path in child.started.pages))
         return [problem for problem in found if problem is not None]
 
-    async def _find_problem_at(self, path: str, child: ChildProcess) -> str | None:
+    async def _ask_for_problem_at(self, path: str, child: ChildProcess) -> str | None:
         try:
             status, text = await fetch_page(path, "/readyz")
         except (OSError, TimeoutError):

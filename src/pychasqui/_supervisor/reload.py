@@ -13,7 +13,7 @@ def can_reload() -> bool:
     return find_spec("watchfiles") is not None
 
 
-async def watch_python_files(folders: Sequence[Path], on_change: Callable[[list[Path]], None]) -> None:
+async def keep_watching_python_files(folders: Sequence[Path], on_change: Callable[[list[Path]], None]) -> None:
     """Calls `on_change` with the Python files below the folders that have changed, again and again."""
     from watchfiles import PythonFilter, awatch
 

@@ -15,7 +15,7 @@ SECOND_SIGNAL_S = 0.2  # a signal that comes sooner is the first once more: `tim
 
 
 class SupervisorSignals:
-    """catch() -> SIGTERM and SIGINT set `stop`, and `hurry` the second time; SIGHUP sets `restart_all`."""
+    """install_handlers() -> SIGTERM and SIGINT set `stop`, and `hurry` the second time; SIGHUP sets `restart_all`."""
 
     def __init__(self) -> None:
         self.stop = asyncio.Event()
@@ -25,11 +25,11 @@ class SupervisorSignals:
         self._had_terminal = _has_terminal()
         self._outlives_terminal = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN  # what nohup does
 
-    def catch(self) -> None:
+    def install_handlers(self) -> None:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop_or_hurry_on_second_signal, number.name)
-        loop.add_signal_handler(signal.SIGHUP, self._restart_or_stop_on_sighup)
+        loop.add_signal_handler(signal.SIGHUP, self._restart_stop_or_ignore_on_sighup)
         if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:  # the system would forget how a process has ended
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
 
@@ -43,7 +43,7 @@ class SupervisorSignals:
             log.warning("%s again: the processes end now", name)
             self.hurry.set()
 
-    def _restart_or_stop_on_sighup(self) -> None:
+    def _restart_stop_or_ignore_on_sighup(self) -> None:
         """A terminal that is closed sends the same signal to the programs on it, and expects them to end, unless they
         were started to ignore it."""
         if not self._had_terminal or _has_terminal():

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 
 from .._core import clock
 from .child import ChildProcess, describe_exit
-from .waiting import wait_for_first
+from .waiting import wait_for_first_and_cancel_others
 
 log = logging.getLogger("chasqui.supervisor")
 
@@ -21,7 +21,7 @@ STEADY_S = 10.0  # a process that has worked for this long starts again without 
 StartChild = Callable[[], Awaitable[ChildProcess]]
 
 
-def next_restart_pause_s(pause_s: float, worked_for_s: float) -> float:
+def choose_next_restart_pause_s(pause_s: float, worked_for_s: float) -> float:
     """How long to wait before a process is started in the place of one that has died, by the pause before that one."""
     if worked_for_s >= STEADY_S:
         return 0.0
@@ -30,56 +30,57 @@ def next_restart_pause_s(pause_s: float, worked_for_s: float) -> float:
 
 
 class ProcessSlot:
-    """run() keeps a process running until `is_over` says that there is nothing more to do after one that ended."""
+    """keep_running_until_over() keeps a process running until `decide_is_over` says that there is nothing more to do
+    after one that ended."""
 
     def __init__(
-        self, start_child: StartChild, *, is_over: Callable[[ChildProcess], bool], restart_all: asyncio.Event
+        self, start_child: StartChild, *, decide_is_over: Callable[[ChildProcess], bool], restart_all: asyncio.Event
     ) -> None:
         self.current: ChildProcess | None = None
         self._start_child = start_child
-        self._is_over = is_over
+        self._decide_is_over = decide_is_over
         self._restart_all = restart_all
         self._replacing = asyncio.Lock()
         self._hurried = asyncio.Event()
         self._pause_s = 0.0
 
-    async def start(self) -> ChildProcess:
+    async def start_child(self) -> ChildProcess:
         self.current = await self._start_child()
         return self.current
 
-    async def run(self) -> None:
-        child = self.current or await self.start()
+    async def keep_running_until_over(self) -> None:
+        child = self.current or await self.start_child()
         while True:
-            await child.wait()
+            await child.wait_for_exit()
             async with self._replacing:  # a successor may be about to take its place
                 current = self.current
             if current is not None and current is not child:
                 child = current
                 continue
-            if self._is_over(child):
+            if self._decide_is_over(child):
                 return
-            await self._pause_before_restart(child)
-            if self._is_over(child):  # a signal has ended the pause
+            await self._log_death_and_wait_before_restart(child)
+            if self._decide_is_over(child):  # a signal has ended the pause
                 return
-            child = await self.start()
+            child = await self.start_child()
 
-    def end_restart_pause(self) -> None:
+    def end_restart_pause_if_any(self) -> None:
         """Ends a pause before a restart."""
         self._hurried.set()
 
-    async def replace_or_hurry_restart(self) -> bool:
+    async def try_to_replace_or_hurry_restart(self) -> bool:
         """Starts a successor; once that works, the current process drains. False if the successor does not start, or
         all processes are to be replaced before it has: it may have loaded a program that has changed since."""
         async with self._replacing:
             old = self.current
             if old is None or not old.is_running:
-                self.end_restart_pause()
+                self.end_restart_pause_if_any()
                 return True
             successor = await self._start_child()
             is_known = successor.wait_until(lambda: successor.started is not None or not successor.is_running)
-            await wait_for_first(is_known, self._restart_all.wait())
+            await wait_for_first_and_cancel_others(is_known, self._restart_all.wait())
             if successor.is_running and successor.started is None:
-                await self._abandon_successor(successor)
+                await self._end_unstarted_successor(successor)
                 return False
             if not successor.is_running:
                 if successor.was_asked_to_end:
@@ -91,16 +92,16 @@ class ProcessSlot:
             old.ask_to_end()
             return True
 
-    async def _abandon_successor(self, successor: ChildProcess) -> None:
+    async def _end_unstarted_successor(self, successor: ChildProcess) -> None:
         log.info("process %d has not started, and ends: another one is to start in its place", successor.pid)
         successor.ask_to_end()
         if not successor.leases:  # else some of its workers run jobs, which they finish
-            await wait_for_first(successor.wait(), timeout_s=ABANDONED_S)
+            await wait_for_first_and_cancel_others(successor.wait_for_exit(), timeout_s=ABANDONED_S)
             successor.kill()
 
-    async def _pause_before_restart(self, dead: ChildProcess) -> None:
+    async def _log_death_and_wait_before_restart(self, dead: ChildProcess) -> None:
         worked_for_s = clock.monotonic() - dead.started_at if dead.started is not None else 0.0
-        self._pause_s = next_restart_pause_s(self._pause_s, worked_for_s)
+        self._pause_s = choose_next_restart_pause_s(self._pause_s, worked_for_s)
         log.error(
             "process %d %s; another one starts in %g s", dead.pid, describe_exit(dead.exit_code or 0), self._pause_s
         )

@@ -22,14 +22,14 @@ from ..errors import CannotServe
 from .child import ChildProcess, describe_exit, make_child_environment
 from .leases import LeaseHolder
 from .memory import MemoryLimit, read_memory_bytes
-from .messages import Credentials, LeaseTaken, Loaded, Message, Started, WantsSuccessor
+from .messages import Credentials, LeaseTaken, Loaded, Message, Started, SuccessorRequest
 from .pages import SupervisorPages
-from .reload import watch_python_files
+from .reload import keep_watching_python_files
 from .signals import SupervisorSignals
 from .slot import ProcessSlot
 from .socket_folder import make_folder_for_sockets
 from .systemd import Systemd
-from .waiting import wait_for_first
+from .waiting import wait_for_first_and_cancel_others
 
 log = logging.getLogger("chasqui.supervisor")
 
@@ -62,8 +62,8 @@ class ProcessSupervisor:
         self._signals = SupervisorSignals()
         self._slots = [
             ProcessSlot(
-                self._start_child_unless_stopped,
-                is_over=self._should_leave_empty_and_stop_if_broken,
+                self._start_child_with_retries_until_stopped,
+                decide_is_over=self._decide_to_leave_empty_and_stop_if_broken,
                 restart_all=self._signals.restart_all,
             )
             for _ in range(options.processes)
@@ -84,12 +84,12 @@ class ProcessSupervisor:
 
     async def run(self) -> int:
         self._folder = make_folder_for_sockets()
-        self._signals.catch()
+        self._signals.install_handlers()
         try:
             if self._options.metrics_address is not None:
                 await self._start_serving_pages(self._options.metrics_address)
             await self._run_until_stopped()
-            await self._shut_down()
+            await self._end_children_and_set_exit_code()
         finally:
             for child in self._children:
                 child.kill()
@@ -103,31 +103,33 @@ class ProcessSupervisor:
 
     async def _run_until_stopped(self) -> None:
         # The first process shows whether the program can be loaded; if not, one of them says so and not all.
-        self._start_task_that_must_not_fail(self._kill_hanging_and_replace_large_children())
-        first = await self._slots[0].start()
+        self._start_task_that_must_not_fail(self._keep_killing_and_replacing_unfit_children())
+        first = await self._slots[0].start_child()
         is_known = first.wait_until(lambda: first.is_loaded or not first.is_running)
-        await wait_for_first(is_known, self._signals.stop.wait())
-        if self._signals.stop.is_set() or (not first.is_running and self._should_leave_empty_and_stop_if_broken(first)):
+        await wait_for_first_and_cancel_others(is_known, self._signals.stop.wait())
+        if self._signals.stop.is_set() or (
+            not first.is_running and self._decide_to_leave_empty_and_stop_if_broken(first)
+        ):
             return
-        self._start_task_that_must_not_fail(self._replace_all_when_asked())
-        self._start_task_that_must_not_fail(self._systemd.keep_notifying_watchdog())
+        self._start_task_that_must_not_fail(self._keep_replacing_all_when_asked())
+        self._start_task_that_must_not_fail(self._systemd.keep_notifying_watchdog_if_any())
         if self._options.reload_folders:
             self._start_task_that_must_not_fail(
-                watch_python_files(self._options.reload_folders, self._handle_changed_files)
+                keep_watching_python_files(self._options.reload_folders, self._request_restart_for_changed_files)
             )
         self._start_task_that_must_not_fail(self._run_slots_then_stop())
         await self._signals.stop.wait()
 
     async def _run_slots_then_stop(self) -> None:
         """In a burst all of them end by themselves."""
-        await asyncio.gather(*(slot.run() for slot in self._slots))
+        await asyncio.gather(*(slot.keep_running_until_over() for slot in self._slots))
         self._signals.stop.set()
 
     # Processes ------------------------------------------------------------------------------------------------------
 
-    async def _start_child_unless_stopped(self) -> ChildProcess:
-        child = ChildProcess(self._handle_message, self._handle_exit)
-        while not await self._try_to_start(child):
+    async def _start_child_with_retries_until_stopped(self) -> ChildProcess:
+        child = ChildProcess(self._act_on_message, self._forget_child_and_end_its_leases)
+        while not await self._try_to_start_child(child):
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._signals.stop.wait(), START_AGAIN_S)
                 child.ask_to_end()
@@ -137,7 +139,7 @@ class ProcessSupervisor:
             child.ask_to_end()
         return child
 
-    async def _try_to_start(self, child: ChildProcess) -> bool:
+    async def _try_to_start_child(self, child: ChildProcess) -> bool:
         """Whether the system lets another process start; if not, it may later."""
         async with self._starting:
             try:
@@ -150,32 +152,32 @@ class ProcessSupervisor:
             self._children.add(child)
             return True
 
-    def _handle_message(self, child: ChildProcess, message: Message) -> None:
+    def _act_on_message(self, child: ChildProcess, message: Message) -> None:
         if isinstance(message, Loaded) and message.metrics_address is not None and self._http is None:
-            self._start_task_that_must_not_fail(self._try_to_serve_pages(message.metrics_address))
+            self._start_task_that_must_not_fail(self._try_to_start_serving_pages(message.metrics_address))
         elif isinstance(message, LeaseTaken):
-            self._leases.watch_lease_and_renew_if_worker_does_not(message.lease)
+            self._leases.start_renewing_lease_if_worker_does_not(message.lease)
         elif isinstance(message, Started):
             self._has_worked = True
             if self._memory_limit is not None:
-                self._memory_limit.disable_limit_if_below_start_size(read_memory_bytes(child.pid))
+                self._memory_limit.compare_limit_with_start_size(read_memory_bytes(child.pid))
             log.info("process %d works", child.pid)
-            self._start_task_that_must_not_fail(self._notify_systemd_if_all_work())
+            self._start_task_that_must_not_fail(self._notify_systemd_once_all_work())
         elif isinstance(message, Credentials):
             self._leases.store_credentials(message)
-        elif isinstance(message, WantsSuccessor):
+        elif isinstance(message, SuccessorRequest):
             for slot in self._slots:
                 self._request_replacement_if_wanted(slot)
 
-    def _handle_exit(self, child: ChildProcess) -> None:
+    def _forget_child_and_end_its_leases(self, child: ChildProcess) -> None:
         self._children.discard(child)
         self._recycled.discard(child)
         self._leases.start_ending_leases(child.leases, has_exited_with_error=child.exit_code != 0)
         if child.was_asked_to_end and not child.was_killed:
             log.info("process %d %s", child.pid, describe_exit(child.exit_code or 0))
-        self._pages.add_counts_of_ended_process(child)
+        self._pages.count_ended_process_and_keep_its_counts(child)
 
-    def _should_leave_empty_and_stop_if_broken(self, ended: ChildProcess) -> bool:
+    def _decide_to_leave_empty_and_stop_if_broken(self, ended: ChildProcess) -> bool:
         code = ended.exit_code or 0
         if self._signals.stop.is_set() or (self._options.is_burst and code == 0):
             return True
@@ -185,20 +187,20 @@ class ProcessSupervisor:
             return True
         return False
 
-    async def _notify_systemd_if_all_work(self) -> None:
+    async def _notify_systemd_once_all_work(self) -> None:
         """All slots work for the first time: systemd may start what waits for this service."""
         works = [slot.current is not None and slot.current.started is not None for slot in self._slots]
         if all(works) and not self._is_ready:
             self._is_ready = True
-            self._systemd.notify("READY=1", f"STATUS={len(works)} processes work")
+            self._systemd.notify_if_started_by_systemd("READY=1", f"STATUS={len(works)} processes work")
 
     def _request_replacement_if_wanted(self, slot: ProcessSlot) -> None:
         """A process that asks before it is in its slot is replaced once it is there."""
         child = slot.current
-        if child is not None and child.wants_successor is not None and child.is_running:
-            self._request_replacement(child, child.wants_successor.why)
+        if child is not None and child.successor_request is not None and child.is_running:
+            self._request_replacement_once(child, child.successor_request.why)
 
-    def _request_replacement(self, child: ChildProcess, why: str) -> None:
+    def _request_replacement_once(self, child: ChildProcess, why: str) -> None:
         if child not in self._recycled:
             self._recycled.add(child)
             log.info("process %d is replaced: %s", child.pid, why)
@@ -207,10 +209,10 @@ class ProcessSupervisor:
     async def _replace_child_with_retries(self, child: ChildProcess) -> None:
         for slot in self._slots:
             while slot.current is child and child.is_running and not self._signals.stop.is_set():
-                if not await slot.replace_or_hurry_restart():
+                if not await slot.try_to_replace_or_hurry_restart():
                     await asyncio.sleep(RECYCLE_AGAIN_S)
 
-    async def _kill_hanging_and_replace_large_children(self) -> None:
+    async def _keep_killing_and_replacing_unfit_children(self) -> None:
         looked_at = clock.monotonic()
         while True:
             await asyncio.sleep(LOOK_EVERY_S)
@@ -247,20 +249,20 @@ class ProcessSupervisor:
         limit, child = self._memory_limit, slot.current
         if limit is None or child is None or child.started is None or child in self._recycled:
             return
-        why = limit.decide_to_replace_and_say_why(
+        why = limit.find_why_to_replace_and_set_next_wait(
             slot, read_memory_bytes(child.pid), clock.monotonic() - child.started_at
         )
         if why is not None:
-            self._request_replacement(child, why)
+            self._request_replacement_once(child, why)
 
     # Pages ----------------------------------------------------------------------------------------------------------
 
     async def _start_serving_pages(self, address: tuple[str, int]) -> None:
-        self._http = HttpServer(*address, self._pages.pages())
+        self._http = HttpServer(*address, self._pages.make_pages_by_path())
         await self._http.start()
         self._start_task_that_must_not_fail(self._pages.keep_fetching_metrics())
 
-    async def _try_to_serve_pages(self, address: tuple[str, int]) -> None:
+    async def _try_to_start_serving_pages(self, address: tuple[str, int]) -> None:
         """The program of the workers says where their pages are; jobs run also if that cannot be."""
         try:
             await self._start_serving_pages(address)
@@ -269,15 +271,15 @@ class ProcessSupervisor:
 
     # Rolling --------------------------------------------------------------------------------------------------------
 
-    async def _replace_all_when_asked(self) -> None:
+    async def _keep_replacing_all_when_asked(self) -> None:
         while True:
             await self._signals.restart_all.wait()
             self._signals.restart_all.clear()
             self._systemd.notify_reloading()
             await self._replace_all_until_one_fails()
-            self._systemd.notify("READY=1")
+            self._systemd.notify_if_started_by_systemd("READY=1")
 
-    def _handle_changed_files(self, files: list[Path]) -> None:
+    def _request_restart_for_changed_files(self, files: list[Path]) -> None:
         log.info("%d files have changed, among them %s", len(files), files[0])
         self._signals.restart_all.set()
 
@@ -288,7 +290,7 @@ class ProcessSupervisor:
         for slot in self._slots:
             if self._signals.stop.is_set():
                 return
-            if not await slot.replace_or_hurry_restart():
+            if not await slot.try_to_replace_or_hurry_restart():
                 if self._signals.stop.is_set() or self._signals.restart_all.is_set():
                     return
                 log.error("the processes that have not been replaced go on with the program that they have loaded")
@@ -297,10 +299,10 @@ class ProcessSupervisor:
 
     # Ending ---------------------------------------------------------------------------------------------------------
 
-    async def _shut_down(self) -> None:
-        self._systemd.notify("STOPPING=1")
+    async def _end_children_and_set_exit_code(self) -> None:
+        self._systemd.notify_if_started_by_systemd("STOPPING=1")
         for slot in self._slots:
-            slot.end_restart_pause()
+            slot.end_restart_pause_if_any()
         async with self._starting:
             pass  # a process that is being started is among the others then
         own_s = (child.shutdown_deadline_s for child in self._children)
@@ -314,7 +316,7 @@ class ProcessSupervisor:
         for child in list(self._children):
             self._exit_code = self._exit_code or 1
             self._kill_late_child(child)
-        await self._wait_for_children()
+        await self._wait_until_all_children_ended()
 
     async def _ask_children_to_end_and_wait(self, within_s: float, hurried: asyncio.Event | None = None) -> bool:
         """Asks all processes to end. Whether they do, in time. Without `hurried` it asks those once more that drain
@@ -323,12 +325,12 @@ class ProcessSupervisor:
             if hurried is None or child.asked_to_end_at is None:
                 child.ask_to_end()
         hurry = [hurried.wait()] if hurried is not None else []
-        await wait_for_first(self._wait_for_children(), *hurry, timeout_s=within_s)
+        await wait_for_first_and_cancel_others(self._wait_until_all_children_ended(), *hurry, timeout_s=within_s)
         return not self._children
 
-    async def _wait_for_children(self) -> None:
+    async def _wait_until_all_children_ended(self) -> None:
         while self._children:
-            await next(iter(self._children)).wait()
+            await next(iter(self._children)).wait_for_exit()
 
     # Tasks ----------------------------------------------------------------------------------------------------------
 

@@ -10,15 +10,17 @@ from contextlib import suppress
 
 
 class Systemd:
-    """notify() does nothing in a process that systemd has not started."""
+    """notify_if_started_by_systemd() does nothing in a process that systemd has not started."""
 
     def __init__(self) -> None:
         self._address = os.environ.get("NOTIFY_SOCKET", "")
         is_for_us = os.environ.get("WATCHDOG_PID", str(os.getpid())) == str(os.getpid())
         watchdog_us = os.environ.get("WATCHDOG_USEC", "") if self._address and is_for_us else ""
-        self.watchdog_s = int(watchdog_us) / 2_000_000 if watchdog_us.isdecimal() else None  # half of what it allows
+        self.watchdog_interval_s = (
+            int(watchdog_us) / 2_000_000 if watchdog_us.isdecimal() else None
+        )  # half of what it allows
 
-    def notify(self, *states: str) -> None:
+    def notify_if_started_by_systemd(self, *states: str) -> None:
         if not self._address:
             return
         address = "\0" + self._address[1:] if self._address.startswith("@") else self._address
@@ -26,12 +28,12 @@ class Systemd:
             sender.settimeout(1.0)
             sender.sendto("\n".join(states).encode(), address)
 
-    async def keep_notifying_watchdog(self) -> None:
+    async def keep_notifying_watchdog_if_any(self) -> None:
         """Notifies the watchdog repeatedly that the event loop runs; returns at once if there is none."""
-        while self.watchdog_s is not None:
-            self.notify("WATCHDOG=1")
-            await asyncio.sleep(self.watchdog_s)
+        while self.watchdog_interval_s is not None:
+            self.notify_if_started_by_systemd("WATCHDOG=1")
+            await asyncio.sleep(self.watchdog_interval_s)
 
     def notify_reloading(self) -> None:
         """READY=1 has to follow."""
-        self.notify("RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}")
+        self.notify_if_started_by_systemd("RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}")

@@ -7,7 +7,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 
-async def wait_for_first(*waits: Coroutine[Any, Any, object], timeout_s: float | None = None) -> None:
+async def wait_for_first_and_cancel_others(*waits: Coroutine[Any, Any, object], timeout_s: float | None = None) -> None:
     """Returns once one of them has ended, or the time is over; the others are cancelled."""
     tasks = [asyncio.create_task(wait) for wait in waits]
     try:

@@ -15,7 +15,7 @@ from ..errors import AuthenticationFailed, Closed
 from ..metrics import JobOutcome
 from ..worker import Worker
 from .link import SupervisorLink
-from .messages import Credentials, HeldLease, LeaseTaken, Loaded, Started, WantsSuccessor
+from .messages import Credentials, HeldLease, LeaseTaken, Loaded, Started, SuccessorRequest
 from .systemd import Systemd
 
 log = logging.getLogger("chasqui.worker")
@@ -24,7 +24,7 @@ CREDENTIALS_EVERY_S = 30.0
 GENERATED_ID = re.compile(r"c-[0-9a-f]{8}-[0-9a-f-]{27}")
 
 
-class JobCounter:
+class RunLimit:
     """A metrics sink that counts runs, and calls `on_max_jobs` once when there were `max_jobs`."""
 
     def __init__(self, max_jobs: int, on_max_jobs: Callable[[], None]) -> None:
@@ -32,12 +32,12 @@ class JobCounter:
         self._on_max_jobs = on_max_jobs
 
     def jobs_done(self, jobs: list[Delivery]) -> None:
-        self._count_ended_jobs(len(jobs))
+        self._count_runs_and_notify_at_max(len(jobs))
 
     def job_outcome(self, outcome: JobOutcome) -> None:
-        self._count_ended_jobs(1)
+        self._count_runs_and_notify_at_max(1)
 
-    def _count_ended_jobs(self, ended_jobs: int) -> None:
+    def _count_runs_and_notify_at_max(self, ended_jobs: int) -> None:
         was_over = self._left <= 0
         self._left -= ended_jobs
         if self._left <= 0 and not was_over:
@@ -49,7 +49,7 @@ def adapt_to_supervisor(workers: Sequence[Worker], link: SupervisorLink, *, max_
     counter = None
     if max_jobs is not None:
         why = f"it has run {max_jobs} jobs"
-        counter = JobCounter(max_jobs, lambda: link.send(WantsSuccessor(why)))
+        counter = RunLimit(max_jobs, lambda: link.send(SuccessorRequest(why)))
     wanted = [worker.config.metrics_address for worker in workers if worker.config.metrics_address is not None]
     deadline_s = max((worker.config.shutdown_deadline_s for worker in workers), default=0.0)
     link.send(Loaded(wanted[0] if wanted else None, deadline_s))
@@ -57,7 +57,7 @@ def adapt_to_supervisor(workers: Sequence[Worker], link: SupervisorLink, *, max_
 
 
 def _copy_worker_with_process_options(
-    worker: Worker, number: int, link: SupervisorLink, counter: JobCounter | None
+    worker: Worker, number: int, link: SupervisorLink, counter: RunLimit | None
 ) -> Worker:
     config = worker.config
     options: dict[str, object] = {}
@@ -78,7 +78,7 @@ async def run_workers(workers: Sequence[Worker], link: SupervisorLink | None, *,
     """
     systemd = Systemd() if link is None else None
     if link is not None:
-        _drain_workers_at_supervisor_end(workers, link)
+        _set_up_drain_at_supervisor_end(workers, link)
     running = [asyncio.ensure_future(worker.run(handle_signals=True)) for worker in workers]
     beside: list[asyncio.Future[None]] = []
     try:
@@ -89,8 +89,8 @@ async def run_workers(workers: Sequence[Worker], link: SupervisorLink | None, *,
                     link.send(Started(pages))
                     beside.append(asyncio.ensure_future(_keep_sending_credentials(workers, link)))
                 if systemd is not None:
-                    systemd.notify("READY=1")
-                    beside.append(asyncio.ensure_future(systemd.keep_notifying_watchdog()))
+                    systemd.notify_if_started_by_systemd("READY=1")
+                    beside.append(asyncio.ensure_future(systemd.keep_notifying_watchdog_if_any()))
                 if until_idle:
                     beside.append(asyncio.ensure_future(_close_workers_when_idle(workers)))
         await asyncio.gather(*running)
@@ -108,7 +108,7 @@ async def _wait_until_started_and_send_lease(worker: Worker, link: SupervisorLin
     if not await worker.wait_until_started():
         return False
     if link is not None:
-        await _send_credentials([worker], link)  # before the lease that needs them
+        await _send_credentials_if_provided([worker], link)  # before the lease that needs them
         link.send(LeaseTaken(_make_held_lease(worker)))
     return True
 
@@ -119,18 +119,18 @@ async def _close_workers_when_idle(workers: Sequence[Worker]) -> None:
         worker.shutdown()
 
 
-def _drain_workers_at_supervisor_end(workers: Sequence[Worker], link: SupervisorLink) -> None:
+def _set_up_drain_at_supervisor_end(workers: Sequence[Worker], link: SupervisorLink) -> None:
     """Ends the workers when the supervisor has ended: within a lease, which nothing else would renew if they hang."""
     loop, lease_s = asyncio.get_running_loop(), min(worker.config.lease_ms for worker in workers) / 1000
     draining: set[asyncio.Task[None]] = set()
 
-    def drain() -> None:
+    def start_draining() -> None:
         draining.update(asyncio.ensure_future(worker.drain(lease_s / 2)) for worker in workers)
 
-    link.call_at_supervisor_end(lambda: _call_in_loop(loop, drain), within_s=lease_s)
+    link.call_at_supervisor_end(lambda: _call_in_loop_unless_ended(loop, start_draining), within_s=lease_s)
 
 
-def _call_in_loop(loop: asyncio.AbstractEventLoop, function: Callable[[], None]) -> None:
+def _call_in_loop_unless_ended(loop: asyncio.AbstractEventLoop, function: Callable[[], None]) -> None:
     with suppress(RuntimeError):  # the loop has ended
         loop.call_soon_threadsafe(function)
 
@@ -138,10 +138,10 @@ def _call_in_loop(loop: asyncio.AbstractEventLoop, function: Callable[[], None])
 async def _keep_sending_credentials(workers: Sequence[Worker], link: SupervisorLink) -> None:
     while any(worker.config.credential_provider is not None for worker in workers):
         await asyncio.sleep(CREDENTIALS_EVERY_S)
-        await _send_credentials(workers, link)
+        await _send_credentials_if_provided(workers, link)
 
 
-async def _send_credentials(workers: Sequence[Worker], link: SupervisorLink) -> None:
+async def _send_credentials_if_provided(workers: Sequence[Worker], link: SupervisorLink) -> None:
     """The supervisor connects as the workers do, and cannot ask a provider of credentials that lives here."""
     for config in (worker.config for worker in workers):
         if config.credential_provider is None:

@@ -80,7 +80,7 @@ def check_app_url(redis_url: Any) -> str | None:
     )
 
 
-def check_is_list_of_names(option: str, names: Any) -> None:
+def check_is_iterable_and_not_str(option: str, names: Any) -> None:
     """Refuses a single name, whose letters would be taken for names."""
     if isinstance(names, str):
         raise InvalidType(f"{option} must be a list of names, not a str: write [{names[:100]!r}]")
@@ -95,7 +95,7 @@ def check_app_name(name: Any) -> str:
     return checked
 
 
-def check_queue_option_names(queues: Mapping[str, Any], defaults: Any) -> AppQueueOptions:
+def check_names_and_make_queue_options(queues: Mapping[str, Any], defaults: Any) -> AppQueueOptions:
     """Checks the names; Queue and Worker check the values when they are made."""
     if not isinstance(queues, Mapping):
         raise InvalidType(f"queues must be a dict of queue names to options, not {type(queues).__name__}")
@@ -103,11 +103,11 @@ def check_queue_option_names(queues: Mapping[str, Any], defaults: Any) -> AppQue
         if not isinstance(options, Mapping):
             raise InvalidType(f"{owner} must be a dict of options, not {type(options).__name__}")
         if unknown := options.keys() - NAMES:
-            raise InvalidArgument(f"{owner} has no option {_name_unknown_option_and_guess(str(min(unknown, key=str)))}")
+            raise InvalidArgument(f"{owner} has no option {_describe_unknown_queue_option(str(min(unknown, key=str)))}")
     return AppQueueOptions(defaults, {check_queue_name(name): own for name, own in queues.items()})
 
 
-def _name_unknown_option_and_guess(name: str) -> str:
+def _describe_unknown_queue_option(name: str) -> str:
     from difflib import get_close_matches  # here, so that a program without a mistake does not wait for the import
 
     known = sorted(NAMES)
@@ -121,12 +121,14 @@ def select_options_for_queue_class(options: AppQueueOptions, name: str) -> dict[
     return {option: value for option, value in _merge_options(options, name).items() if option in BOTH | QUEUE_ONLY}
 
 
-def worker_options(options: AppQueueOptions, queue_name: str) -> dict[str, Any]:
+def select_options_for_worker_class(options: AppQueueOptions, queue_name: str) -> dict[str, Any]:
     """The options of the Worker of this queue."""
     return {option: value for option, value in _merge_options(options, queue_name).items() if option not in QUEUE_ONLY}
 
 
-def give_metrics_port_of_its_own(options: dict[str, Any], options_of_queue: Mapping[str, Any], position: int) -> None:
+def shift_shared_metrics_port_by_position(
+    options: dict[str, Any], options_of_queue: Mapping[str, Any], position: int
+) -> None:
     """Each worker of a process serves its own pages: the first at the port for all queues, the others behind it."""
     port = find_setting("metrics_port", options.get("metrics_port")).value
     if port and "metrics_port" not in options_of_queue:

@@ -8,7 +8,7 @@ from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from ..queue import Queue
 from .loop_queues import LoopQueues, run_coroutine_that_never_waits
-from .portal import portal, refuse_in_loop
+from .portal import portal, refuse_if_loop_runs_here
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -24,7 +24,7 @@ class CallsQueue(Protocol):
 def make_blocking_method(
     method: Callable[Concatenate[Queue, P], Coroutine[Any, Any, R]], *, needs_task: bool = True
 ) -> Callable[Concatenate[CallsQueue, P], R]:
-    """The method of Queue, blocking; see Portal.call()."""
+    """The method of Queue, blocking; see Portal.run_and_wait()."""
 
     name = method.__name__  # by its name: a test's queue has its own
     blocking_call = f"SyncQueue.{name}"
@@ -51,7 +51,7 @@ def make_blocking_method_of_part(
     return call
 
 
-def read_iterable_in_caller(parameter: str, method: Callable[P, R]) -> Callable[P, R]:
+def wrap_to_read_iterable_in_caller(parameter: str, method: Callable[P, R]) -> Callable[P, R]:
     """The blocking method, which makes a list of its first argument before it blocks.
 
     A generator is the user's code: on the loop Django would refuse its queries, another thread may run it, and the
@@ -85,7 +85,7 @@ def call_blocking(
     """Runs a coroutine on the loop of the process's portal; in a test with inline(app), which needs none, here."""
     if queues.is_replaced:
         if not queues.may_block_loop_of_test():
-            refuse_in_loop(blocking_call, instead)
+            refuse_if_loop_runs_here(blocking_call, instead)
         return run_coroutine_that_never_waits(make_coroutine())
-    refuse_in_loop(blocking_call, instead)
-    return portal.call(make_coroutine, queues, needs_task=needs_task)
+    refuse_if_loop_runs_here(blocking_call, instead)
+    return portal.run_and_wait(make_coroutine, queues, needs_task=needs_task)

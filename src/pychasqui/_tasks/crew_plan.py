@@ -14,7 +14,7 @@ from ..errors import InvalidArgument, RedisTrouble
 from ..queue import Queue
 from ..settings import find_setting
 from ..worker import Worker
-from .app_options import AppQueueOptions, give_metrics_port_of_its_own, worker_options
+from .app_options import AppQueueOptions, select_options_for_worker_class, shift_shared_metrics_port_by_position
 from .definition import TaskDefinition
 from .dispatch import Dispatcher, check_dependencies
 from .lifespan import AppRuntime, Lifespan, Middleware, open_app_runtime
@@ -45,14 +45,14 @@ class CrewPlan:
     def __init__(
         self,
         *,
-        load: Callable[[], AppParts],
+        load_parts: Callable[[], AppParts],
         make_queue: Callable[[str], Queue],
         queue_options: AppQueueOptions,
         redis_url: str | None,
         threads: int,
         queue_names: Sequence[str] | None,
     ) -> None:
-        self._load = load
+        self._load_parts = load_parts
         self._make_queue = make_queue
         self._options = queue_options
         self._redis_url = redis_url
@@ -62,7 +62,7 @@ class CrewPlan:
     @asynccontextmanager
     async def open_app_with_workers_and_schedules(self) -> AsyncIterator[list[Worker]]:
         """Loads the app, reconciles its schedules, begins its lifespan, and makes a worker for each queue."""
-        parts = self._load()
+        parts = self._load_parts()
         if not parts.definitions:
             raise InvalidArgument(_describe_missing_tasks(parts.modules))
         names = self._choose_queue_names(parts)
@@ -72,8 +72,8 @@ class CrewPlan:
             if schedule.definition.queue in names:
                 schedule.warn_of_options_without_effect()
         thread_calls = ThreadCalls(self._threads)
-        failed = await self._reconcile_schedules_and_return_failed(parts, names)
-        again = asyncio.ensure_future(self._retry_reconciling_schedules(parts, failed)) if failed else None
+        failed = await self._reconcile_and_list_failed_queues(parts, names)
+        again = asyncio.ensure_future(self._retry_failed_queues_until_reconciled(parts, failed)) if failed else None
         try:
             async with open_app_runtime(parts.lifespan, parts.middlewares) as runtime:
                 yield [
@@ -85,9 +85,11 @@ class CrewPlan:
             if again is not None:
                 again.cancel()
 
-    async def _reconcile_schedules_and_return_failed(self, parts: AppParts, names: list[str]) -> list[str]:
+    async def _reconcile_and_list_failed_queues(self, parts: AppParts, names: list[str]) -> list[str]:
         """Returns the queues for which Redis refuses it. They hold up no other: each may lie at a node of its own."""
-        ends = await asyncio.gather(*(self._reconcile_queue(parts, name) for name in names), return_exceptions=True)
+        ends = await asyncio.gather(
+            *(self._reconcile_schedules_of_queue(parts, name) for name in names), return_exceptions=True
+        )
         errors = {name: error for name, error in zip(names, ends, strict=True) if error is not None}
         for error in errors.values():
             if not isinstance(error, RedisTrouble):
@@ -101,18 +103,18 @@ class CrewPlan:
             )
         return list(errors)
 
-    async def _reconcile_queue(self, parts: AppParts, name: str) -> None:
+    async def _reconcile_schedules_of_queue(self, parts: AppParts, name: str) -> None:
         async with self._make_queue(name) as queue:
             await reconcile_schedules(
                 queue, parts.name, [one for one in parts.schedules if one.definition.queue == name]
             )
 
-    async def _retry_reconciling_schedules(self, parts: AppParts, names: list[str]) -> None:
+    async def _retry_failed_queues_until_reconciled(self, parts: AppParts, names: list[str]) -> None:
         """Workers wait for Redis when they start, and so do the schedules."""
         try:
             while names:
                 await asyncio.sleep(RECONCILE_AGAIN_S)
-                names = await self._reconcile_schedules_and_return_failed(parts, names)
+                names = await self._reconcile_and_list_failed_queues(parts, names)
         except Exception:  # without Redis trouble before, the start would have raised it
             log.exception("the schedules cannot be stored, and nothing tries again before the next start")
 
@@ -128,11 +130,11 @@ class CrewPlan:
         thread_calls: ThreadCalls,
         runtime: AppRuntime,
     ) -> Worker:
-        options = worker_options(self._options, name)
+        options = select_options_for_worker_class(self._options, name)
         if "store_results" not in options:
             has_results = any(one.may_have_result for one in definitions if one.queue == name)
             options["store_results"] = has_results or find_setting("store_results").value
-        give_metrics_port_of_its_own(options, self._options.by_queue.get(name, {}), position)
+        shift_shared_metrics_port_by_position(options, self._options.by_queue.get(name, {}), position)
         options["timeout"] = _merge_run_timeouts(options.get("timeout"), definitions)
         stores_results: bool = options["store_results"]
         dispatcher = Dispatcher(definitions, thread_calls, runtime, stores_results=stores_results)

@@ -36,21 +36,23 @@ class DataMismatch(NamedTuple):
 UNRELATED_ERRORS = (OSError, MemoryError, RetryLater, Snooze)
 
 
-def describe_error_of_class(error: Exception, data: Any, read_parameter: Callable[[str, Any], object]) -> DataMismatch:
+def describe_error_of_users_class(
+    error: Exception, data: Any, check_parameter: Callable[[str, Any], object]
+) -> DataMismatch:
     """Names the parameter whose own class raised an error of another kind than it should; shows no text of it."""
     problem = (
         f"a validator or __post_init__ raised {class_name_of(error)[:100]}: raise ValueError for data that does not fit"
     )
     for name, value in data.items() if isinstance(data, dict) else ():
         try:
-            read_parameter(name, value)
+            check_parameter(name, value)
         except Exception as raised:  # noqa: BLE001  the class is the user's
             if type(raised) is type(error):
                 return DataMismatch(f"$.{printable(str(name), 100)}", problem)
     return DataMismatch("$", problem)
 
 
-def read_msgspec_error(error: msgspec.ValidationError) -> DataMismatch:
+def make_mismatch_of_msgspec_error(error: msgspec.ValidationError) -> DataMismatch:
     """Reads msgspec's message."""
     found = _AT.match(str(error))
     problem, path = (found[1], found[2]) if found else (str(error), "$")
@@ -63,7 +65,7 @@ def read_msgspec_error(error: msgspec.ValidationError) -> DataMismatch:
     return DataMismatch(path, problem)
 
 
-def read_pydantic_error(error: Any, field_names: frozenset[str]) -> DataMismatch:
+def make_mismatch_of_first_pydantic_error(error: Any, field_names: frozenset[str]) -> DataMismatch:
     """Reads pydantic's first error. Keys of dicts are values, and are not shown."""
     first = error.errors(include_url=False, include_input=False)[0]
     path = "$"

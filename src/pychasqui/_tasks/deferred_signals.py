@@ -56,9 +56,9 @@ class DeferredSignals:
     ) -> None:
         if self._fd_before is not None:
             set_wakeup_fd(self._fd_before)
-        self._restore_and_run_handlers()
+        self._restore_and_run_arrived_handlers()
 
-    def write_signals_to(self, fd: int) -> None:
+    def have_signals_written_to(self, fd: int) -> None:
         """Has a byte written there at each signal: the system may pass it to a thread that runs no handlers."""
         self._fd_before = set_wakeup_fd(fd, warn_on_full_buffer=False)
 
@@ -66,16 +66,16 @@ class DeferredSignals:
         """Runs the handlers of all signals that have arrived. What the last of them raises is raised here."""
         fd = None if self._fd_before is None else set_wakeup_fd(self._fd_before)
         try:
-            self._restore_and_run_handlers()
+            self._restore_and_run_arrived_handlers()
         finally:
             DeferredSignals._active = self
             try:
                 _replace_handlers()
             finally:
                 if fd is not None:
-                    self.write_signals_to(fd)
+                    self.have_signals_written_to(fd)
 
-    def _restore_and_run_handlers(self) -> None:
+    def _restore_and_run_arrived_handlers(self) -> None:
         try:
             _restore_handlers()  # while signals are deferred: none raises before it has begun
             DeferredSignals._active = None
@@ -95,13 +95,13 @@ class DeferredSignals:
             if self.arrived:
                 self._raise_arrived_signals()
 
-    def _defer_signal(self, number: int) -> None:
+    def _defer_signal_and_notify(self, number: int) -> None:
         if number not in self.arrived:
             self.arrived.append(number)
         self._on_arrival()
 
     @classmethod
-    def end_in_fork_child(cls) -> None:
+    def drop_arrived_and_restore_in_fork_child(cls) -> None:
         """In the child of a fork, where no call goes on: restores what the parent will restore."""
         active, cls._active = cls._active, None
         if active is not None:
@@ -113,7 +113,7 @@ class DeferredSignals:
 
 def _defer_or_handle_signal(number: int, frame: object) -> None:
     if (active := DeferredSignals._active) is not None:
-        active._defer_signal(number)
+        active._defer_signal_and_notify(number)
     else:
         _handlers[number](number, frame)
 

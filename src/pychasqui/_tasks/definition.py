@@ -15,8 +15,8 @@ from ..errors import InvalidArgument, InvalidData, InvalidType
 from .data_error import DataMismatch
 from .pydantic_types import DataMismatchError
 from .send_options import check_task_options, make_add_options
-from .signature import Arguments, Parameters, Signature, read_parameters
-from .unique_ids import write_value_for_id
+from .signature import Arguments, Parameters, Signature, check_and_read_parameters
+from .unique_ids import format_value_for_id
 from .wire_values import SCALARS, convert_to_type
 
 LONGEST_PLAIN_ID = 200
@@ -85,7 +85,7 @@ class TaskDefinition:
         defaults = {one.name: one.default for one in self.parameters.all if one.default is not one.empty}
         annotations = self.signature.annotations
         shown = ", ".join(
-            f"{name}={write_value_for_id(given[name] if name in given else defaults[name], annotations[name])}"
+            f"{name}={format_value_for_id(given[name] if name in given else defaults[name], annotations[name])}"
             for name in self.unique_by
         )
         job_id = f"{self.name}({shown})"
@@ -95,7 +95,7 @@ class TaskDefinition:
 
     # Running --------------------------------------------------------------------------------------------------------
 
-    def read_or_upgrade_arguments(self, data: Any) -> Arguments:
+    def read_arguments_with_upgrade_if_needed(self, data: Any) -> Arguments:
         """The arguments of a run; data that does not fit goes through the upgrade first. Raises InvalidData."""
         try:
             return self.signature.read(data)
@@ -117,7 +117,7 @@ class TaskDefinition:
         except DataMismatchError as error:
             raise InvalidData(f"{before}; after its upgrade: {error}") from None
 
-    def convert_result(self, result: Any) -> Any:
+    def convert_result_to_annotated_type(self, result: Any) -> Any:
         """The result as the type that the function is annotated to return, but for None, which says nothing about it.
 
         Raises msgspec.ValidationError, or DataMismatchError if the annotation mentions pydantic.
@@ -160,7 +160,7 @@ def define_task(
         if not check_and_encode_job_name(one).strip():
             raise InvalidArgument(f"{owner}: a name must not be blank")
     given = check_task_options(owner, options)
-    parameters = read_parameters(own_name, function, is_injected)
+    parameters = check_and_read_parameters(own_name, function, is_injected)
     known = {one.name for one in parameters.all}
     if unknown := [one for one in _check_is_tuple_of_str(owner, "unique_by", unique_by) if one not in known]:
         raise InvalidArgument(f"{owner}: unique_by names {unknown[0]!r}, which is none of its parameters")

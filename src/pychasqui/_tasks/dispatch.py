@@ -27,7 +27,7 @@ from .injection import (
 from .lifespan import AppRuntime, Lifespan, Middleware
 from .pydantic_types import DataMismatchError
 from .results import pack_result_if_possible
-from .unfinished_results import drop_awaitable, is_awaitable_result
+from .unfinished_results import close_if_coroutine, is_awaitable_refusing_generators
 from .wire_values import SCALARS
 
 log = logging.getLogger("chasqui.tasks")
@@ -55,7 +55,7 @@ class Dispatcher:
         *,
         stores_results: bool,
     ) -> None:
-        self._runs = {
+        self._runners = {
             name: _make_runner(definition, thread_calls, runtime, stores_results)
             for definition in definitions
             for name in definition.names
@@ -78,7 +78,9 @@ class Dispatcher:
         try:
             values = read_values(data)
         except DataMismatchError:
-            values = definition.read_or_upgrade_arguments(data).args  # raises InvalidData, or goes through the upgrade
+            values = definition.read_arguments_with_upgrade_if_needed(
+                data
+            ).args  # raises InvalidData, or goes through the upgrade
         if data and not names.issuperset(data):
             warn_once(data.keys() - names)
         if constants:
@@ -86,9 +88,9 @@ class Dispatcher:
         return await function(*values)
 
     def _find_task_runner_and_set_running_job(self, job: Job) -> RunTask:
-        run = self._runs.get(job.name)
+        run = self._runners.get(job.name)
         if run is None:
-            raise make_unknown_task_error(job.name, self._runs, count_put_backs(job))
+            raise make_unknown_task_error(job.name, self._runners, count_put_backs(job))
         running_job.set(job)
         return run
 
@@ -96,17 +98,17 @@ class Dispatcher:
 def check_dependencies(definitions: Iterable[TaskDefinition], lifespan: Lifespan | None) -> None:
     """Raises InvalidArgument if a task depends on what cannot be provided."""
     for definition in definitions:
-        _plan_injection(definition, {} if lifespan is None else {lifespan: None})
+        _make_injection_plan(definition, {} if lifespan is None else {lifespan: None})
 
 
-def _plan_injection(definition: TaskDefinition, constants: Mapping[Provider, Any]) -> InjectionPlan:
+def _make_injection_plan(definition: TaskDefinition, constants: Mapping[Provider, Any]) -> InjectionPlan:
     return InjectionPlan(f"task {definition.name!r}", definition.function, constants)
 
 
 def _make_runner(
     definition: TaskDefinition, thread_calls: RunsFunctions, runtime: AppRuntime, stores_results: bool
 ) -> RunTask:
-    plan = _plan_injection(definition, runtime.constants)
+    plan = _make_injection_plan(definition, runtime.constants)
     if plan.is_constant:
         run = _make_runner_without_dependencies(definition, thread_calls, plan.constants)
     elif plan.single_generator is not None and definition.is_async and definition.signature.read_values is not None:
@@ -116,7 +118,7 @@ def _make_runner(
     for middleware in reversed(runtime.middlewares):  # the first is around all others
         run = _wrap_in_middleware(middleware, run)
     if definition.give_up_on:
-        run = _wrap_with_give_up_on(definition, run)
+        run = _wrap_to_raise_given_up(definition, run)
     return _wrap_to_pack_result(run) if stores_results else run
 
 
@@ -128,7 +130,7 @@ class _DirectCall(NamedTuple):
     names: frozenset[str]
     function: Callable[..., Awaitable[Any]]
     constants: tuple[Any, ...]  # what the lifespan gives it, behind the values
-    warn_once: _UnknownKeys
+    warn_once: _UnknownKeyWarner
 
 
 def _plan_direct_call_if_possible(
@@ -140,7 +142,7 @@ def _plan_direct_call_if_possible(
         return None
     if runtime.middlewares or definition.give_up_on or (stores_results and definition.may_have_result):
         return None
-    plan = _plan_injection(definition, runtime.constants)
+    plan = _make_injection_plan(definition, runtime.constants)
     if not plan.is_constant:
         return None
     function, constants = definition.function, plan.constants
@@ -149,7 +151,7 @@ def _plan_direct_call_if_possible(
         return None
     given = tuple(constants[name] for name in behind)
     return _DirectCall(
-        definition, signature.read_values, signature.names, function, given, _UnknownKeys(definition.name)
+        definition, signature.read_values, signature.names, function, given, _UnknownKeyWarner(definition.name)
     )
 
 
@@ -157,12 +159,12 @@ def _make_runner_without_dependencies(
     definition: TaskDefinition, thread_calls: RunsFunctions, constants: Mapping[str, Any]
 ) -> RunTask:
     read, names, read_values = (
-        definition.read_or_upgrade_arguments,
+        definition.read_arguments_with_upgrade_if_needed,
         definition.signature.names,
         definition.signature.read_values,
     )
     function = partial(definition.function, **constants) if constants else definition.function
-    warn_once = _UnknownKeys(definition.name)
+    warn_once = _UnknownKeyWarner(definition.name)
 
     async def run_by_position(job: Job) -> Any:
         # hot: a tuple of values, and no dict; most tasks are called like this
@@ -194,13 +196,13 @@ def _make_runner_without_dependencies(
 
 def _make_runner_with_generator_dependency(definition: TaskDefinition, dependency: SingleGeneratorPlan) -> RunTask:
     read, names, read_values = (
-        definition.read_or_upgrade_arguments,
+        definition.read_arguments_with_upgrade_if_needed,
         definition.signature.names,
         definition.signature.read_values,
     )
     make, is_async, name, constants = dependency
     function = partial(definition.function, **constants) if constants else definition.function
-    warn_once = _UnknownKeys(definition.name)
+    warn_once = _UnknownKeyWarner(definition.name)
 
     async def run_with_generator(job: Job) -> Any:
         # hot: what run_with_dependencies does, without its lists and its coroutines, which take 4 us
@@ -231,8 +233,12 @@ def _make_runner_with_generator_dependency(definition: TaskDefinition, dependenc
 
 
 def _make_injecting_runner(definition: TaskDefinition, thread_calls: RunsFunctions, plan: InjectionPlan) -> RunTask:
-    read, function, names = definition.read_or_upgrade_arguments, definition.function, definition.signature.names
-    warn_once, is_async = _UnknownKeys(definition.name), definition.is_async
+    read, function, names = (
+        definition.read_arguments_with_upgrade_if_needed,
+        definition.function,
+        definition.signature.names,
+    )
+    warn_once, is_async = _UnknownKeyWarner(definition.name), definition.is_async
 
     async def run_with_dependencies(job: Job) -> Any:
         args, kwargs = read(job.data)
@@ -255,27 +261,27 @@ def _make_injecting_runner(definition: TaskDefinition, thread_calls: RunsFunctio
 
 
 def _wrap_in_middleware(middleware: Middleware, run_task: RunTask) -> RunTask:
-    async def run_through(job: Job) -> Any:
+    async def run_through_middleware(job: Job) -> Any:
         def call() -> Awaitable[Any]:
             return run_task(job)
 
         result = await middleware(job, call)
-        if type(result) in SCALARS or not is_awaitable_result(result):
+        if type(result) in SCALARS or not is_awaitable_refusing_generators(result):
             return result
-        drop_awaitable(result)  # the job has not run, and must not count as done
+        close_if_coroutine(result)  # the job has not run, and must not count as done
         name = getattr(middleware, "__name__", "of this app")
         raise TypeError(
             f"the middleware {name} returned what it did not await: `return await call()` runs the job. "
             "If that is what it does, the task returned a coroutine without awaiting it"
         )
 
-    return run_through
+    return run_through_middleware
 
 
-def _wrap_with_give_up_on(definition: TaskDefinition, run_task: RunTask) -> RunTask:
+def _wrap_to_raise_given_up(definition: TaskDefinition, run_task: RunTask) -> RunTask:
     gives_up_on_timeout = issubclass(JobTimeout, definition.give_up_on)
 
-    async def run_or_give_up(job: Job) -> Any:
+    async def run_raising_given_up_on_listed_errors(job: Job) -> Any:
         try:
             return await run_task(job)
         except (RetryLater, Snooze, UnrecoverableError):  # the task itself says what follows
@@ -287,18 +293,18 @@ def _wrap_with_give_up_on(definition: TaskDefinition, run_task: RunTask) -> RunT
                 raise GivenUp(error) from error
             raise
 
-    return run_or_give_up
+    return run_raising_given_up_on_listed_errors
 
 
 def _wrap_to_pack_result(run_task: RunTask) -> RunTask:
-    async def run_and_pack(job: Job) -> Any:
+    async def run_and_pack_result_if_possible(job: Job) -> Any:
         result = await run_task(job)
         return result if type(result) in SCALARS else pack_result_if_possible(result)
 
-    return run_and_pack
+    return run_and_pack_result_if_possible
 
 
-class _UnknownKeys:
+class _UnknownKeyWarner:
     """Warns once of each key that no parameter of the task has."""
 
     def __init__(self, task_name: str) -> None:
@@ -314,12 +320,12 @@ class _UnknownKeys:
 
 def make_unknown_task_error(name: str, known: Iterable[str], put_backs: int) -> UnknownTask:
     """The error for a job of this name: it waits for 1, 2, 4 ... 30 s, in case a worker that knows it comes."""
-    guess = _find_closest_name(name, sorted(known))
+    guess = _find_closest_name_if_any(name, sorted(known))
     hint = f"; did you mean {guess!r}?" if guess else ""
     return UnknownTask(min(2 ** min(put_backs, 10), LONGEST_PUT_BACK_S), f"no task {printable(name)!r} here{hint}")
 
 
-def _find_closest_name(name: str, known: list[str]) -> str:
+def _find_closest_name_if_any(name: str, known: list[str]) -> str:
     from difflib import get_close_matches
 
     words = sorted(re.findall(r"[a-z0-9]+", name.lower()))

@@ -42,7 +42,7 @@ class InjectionPlan:
         # by parameter, for each job the same: values of the lifespan
         self.constants = {name: constants[one] for name, one in self._wanted.items() if one in constants}
         self.is_constant = not self._provisions
-        self.single_generator = self._make_single_generator_plan()
+        self.single_generator = self._make_single_generator_plan_if_possible()
 
     def _find_providers_and_add_to_plan(
         self, function: Callable[..., Any], *, is_task: bool = False
@@ -51,7 +51,7 @@ class InjectionPlan:
         for one in inspect.signature(function).parameters.values():
             if isinstance(one.default, Injected):
                 needs[one.name] = provider_of(one.default)
-                self._add_provider_to_plan(needs[one.name])
+                self._add_provider_to_plan_once(needs[one.name])
             elif is_depends_of_another_package(one.default):
                 package = type(one.default).__module__
                 raise InvalidArgument(
@@ -65,7 +65,7 @@ class InjectionPlan:
                 )
         return needs
 
-    def _add_provider_to_plan(self, provider: Provider) -> None:
+    def _add_provider_to_plan_once(self, provider: Provider) -> None:
         try:
             hash(provider)
         except TypeError:
@@ -82,7 +82,7 @@ class InjectionPlan:
         self._being_planned.pop()
         self._provisions.append(PlannedProvider(provider, needs))
 
-    def _make_single_generator_plan(self) -> SingleGeneratorPlan | None:
+    def _make_single_generator_plan_if_possible(self) -> SingleGeneratorPlan | None:
         if len(self._provisions) != 1 or len(self._wanted) != len(self.constants) + 1:
             return None
         ((provider, needs),) = self._provisions
@@ -98,11 +98,11 @@ class InjectionPlan:
         values: dict[Provider, Any] = dict(self._constants)
         for provider, needs in self._provisions:
             given = provider(**{name: values[needed] for name, needed in needs.items()})
-            values[provider] = await _enter_dependency(given, opened)
+            values[provider] = await _enter_or_await_dependency(given, opened)
         return {name: values[provider] for name, provider in self._wanted.items()}
 
 
-async def _enter_dependency(dependency: Any, opened: list[Any]) -> Any:
+async def _enter_or_await_dependency(dependency: Any, opened: list[Any]) -> Any:
     kind = type(dependency)
     if kind is AsyncGeneratorType or kind is GeneratorType:
         value = await enter_generator(dependency)

@@ -48,7 +48,7 @@ class LoopQueues:
                 self._by_loop.pop(loop, None)
 
     @property
-    def is_open(self) -> bool:
+    def has_open_queues(self) -> bool:
         """Whether any loop has queues that were not closed."""
         return bool(self._by_loop)
 
@@ -74,7 +74,7 @@ class LoopQueues:
             return True
         return running_job.get(None) is None and threading.get_ident() == self._thread_of_test
 
-    async def close(self) -> None:
+    async def close_queues_of_running_loop(self) -> None:
         """Closes the queues of the running loop. Others stay open; one that is asked for later is made again.
 
         They close together, and go on to if the caller is cancelled; the next call waits for them.

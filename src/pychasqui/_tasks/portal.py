@@ -40,17 +40,18 @@ MAX_FREE_GROUPS = 4  # each has a file open
 IDLE_S = 0.1  # after such a pause the loop first reads what has arrived meanwhile
 
 
-class Closable(Protocol):
+class ClosableQueues(Protocol):
     """What a portal closes on its loop before it ends."""
 
     @property
-    def is_open(self) -> bool: ...
+    def has_open_queues(self) -> bool: ...
 
-    async def close(self) -> None: ...
+    async def close_queues_of_running_loop(self) -> None: ...
 
 
 class Portal:
-    """call(make_coroutine, holder) runs the coroutine that `make_coroutine()` returns, and blocks until it has ended.
+    """run_and_wait(make_coroutine, holder) runs the coroutine that `make_coroutine()` returns, and blocks until it has
+    ended.
 
     `holder` is what the coroutine opens connections in. It is closed on the portal's loop before that ends.
     """
@@ -63,7 +64,7 @@ class Portal:
     def _reset_state(self) -> None:
         self._lock = threading.RLock()  # a signal handler that runs where it is held may fork
         self._loop: PortalLoop | None = None
-        self._callers: set[int] = set()  # the threads inside call()
+        self._callers: set[int] = set()  # the threads inside run_and_wait()
         self._calls: dict[int, PortalCall] = {}  # that have not returned, by their threads
         self._runner: PortalCall | None = None  # the call whose thread runs the loop
         self._inbox: list[PortalCall] = []
@@ -71,11 +72,11 @@ class Portal:
         self._free_groups: list[WaitGroup] = []
         self._ended: list[PortalCall] = []  # whose callers are to be woken
         self._start_is_due = False  # the loop is about to look into the inbox
-        self._holders: set[Closable] = set()
+        self._holders: set[ClosableQueues] = set()
         self._paused_at = 0.0
 
-    def call(
-        self, make_coroutine: Callable[[], Coroutine[Any, Any, T]], holder: Closable, *, needs_task: bool = True
+    def run_and_wait(
+        self, make_coroutine: Callable[[], Coroutine[Any, Any, T]], holder: ClosableQueues, *, needs_task: bool = True
     ) -> T:
         """`needs_task` is False if the coroutine does not ask for its Task, as asyncio.timeout() does."""
         thread_id = get_ident()
@@ -84,7 +85,7 @@ class Portal:
             return _run_in_own_loop_and_close_holder(make_coroutine, holder)
         try:
             self._callers.add(thread_id)  # in here: a handler may raise right after it
-            call = PortalCall(make_coroutine, self._handle_ended_call, needs_task, holder)
+            call = PortalCall(make_coroutine, self._stop_loop_or_schedule_wake_up, needs_task, holder)
             if thread_id == threading.main_thread().ident:
                 with DeferredSignals(partial(self._wake_caller_to_run_signal_handlers, call)) as signals:
                     self._run_loop_or_wait_until_ended(thread_id, call, holder, signals)
@@ -99,37 +100,37 @@ class Portal:
     def is_open(self) -> bool:
         return self._loop is not None
 
-    def forget_closed_holder(self, holder: Closable) -> None:
+    def forget_holder_if_closed_and_unused(self, holder: ClosableQueues) -> None:
         """Lets go of a holder, unless another thread uses it by now."""
         with self._lock:
-            if not holder.is_open and all(call.holder is not holder for call in self._calls.values()):
+            if not holder.has_open_queues and all(call.holder is not holder for call in self._calls.values()):
                 self._holders.discard(holder)
 
     # A call's way ---------------------------------------------------------------------------------------------------
 
     def _run_loop_or_wait_until_ended(
-        self, thread_id: int, call: PortalCall, holder: Closable, signals: DeferredSignals | None
+        self, thread_id: int, call: PortalCall, holder: ClosableQueues, signals: DeferredSignals | None
     ) -> None:
         try:
-            self._enqueue_call_or_make_it_run_loop(thread_id, call, holder, can_join_group=signals is None)
+            self._put_call_in_inbox_or_make_it_runner(thread_id, call, holder, can_join_group=signals is None)
             if signals is not None and self._loop is not None and threading.active_count() > 1:
-                signals.write_signals_to(self._loop.wakeup_fd)
-            call.wait_in_group()
+                signals.have_signals_written_to(self._loop.wakeup_fd)
+            call.wait_in_group_if_joined()
             while not call.is_ended:
                 if self._runner is call:
-                    self._run_loop_one_turn_or_until_stopped(call)
+                    self._run_loop_and_wake_ended_callers(call)
                 else:
                     call.wait_for_wake_up()
                 if signals is not None and signals.arrived:
-                    self._run_signal_handlers(signals, call)
+                    self._hand_over_loop_and_run_signal_handlers(signals, call)
         finally:
-            self._remove_call_and_hand_over_loop(thread_id, call)
+            self._remove_or_cancel_call_and_hand_over_loop(thread_id, call)
 
-    def _enqueue_call_or_make_it_run_loop(
-        self, thread_id: int, call: PortalCall, holder: Closable, *, can_join_group: bool
+    def _put_call_in_inbox_or_make_it_runner(
+        self, thread_id: int, call: PortalCall, holder: ClosableQueues, *, can_join_group: bool
     ) -> None:
         with self._lock:
-            loop = self._loop = self._loop or PortalLoop(self._wake_main_thread)
+            loop = self._loop = self._loop or PortalLoop(self._wake_main_thread_if_it_waits)
             self._calls[thread_id] = call
             self._holders.add(holder)
             if self._runner is None:
@@ -141,13 +142,13 @@ class Portal:
                 return
             call.mark_as_needing_task()  # another thread runs it
             if self._inbox and can_join_group and HAS_WAIT_GROUPS:
-                self._join_wait_group_of_inbox(call)
+                self._try_to_join_wait_group_of_inbox(call)
             self._inbox.append(call)
             is_first, self._start_is_due = not self._start_is_due, True
         if is_first:  # outside the lock: it is a system call
             loop.call_soon_threadsafe(self._start_inbox_calls)
 
-    def _join_wait_group_of_inbox(self, call: PortalCall) -> None:
+    def _try_to_join_wait_group_of_inbox(self, call: PortalCall) -> None:
         if self._group is None:
             try:
                 self._group = self._free_groups.pop() if self._free_groups else WaitGroup()
@@ -162,7 +163,7 @@ class Portal:
             with suppress(RuntimeError):  # closed before a fork: the call has not joined yet
                 loop.call_soon_threadsafe(loop.stop)
 
-    def _run_signal_handlers(self, signals: DeferredSignals, call: PortalCall) -> None:
+    def _hand_over_loop_and_run_signal_handlers(self, signals: DeferredSignals, call: PortalCall) -> None:
         """Runs the user's handlers, while another caller may run the loop."""
         with self._lock:
             call.set_can_run_loop(False)
@@ -174,24 +175,24 @@ class Portal:
             call.set_can_run_loop(True)
             self._runner = self._runner or call
 
-    def _run_loop_one_turn_or_until_stopped(self, call: PortalCall) -> None:
+    def _run_loop_and_wake_ended_callers(self, call: PortalCall) -> None:
         loop = self._loop
         assert loop is not None
         if loop.time() - self._paused_at > IDLE_S:
             loop.run_one_turn()  # and no more: a signal may have ended this turn
         elif not call.needs_task:
-            call.run_here_or_continue_as_task(loop)
+            call.run_here_and_continue_as_task_if_stopped(loop)
         else:
             self._start_inbox_calls()
             loop.run_forever()
         self._paused_at = loop.time()
         self._wake_callers_of_ended_calls()
 
-    def _remove_call_and_hand_over_loop(self, thread_id: int, call: PortalCall) -> None:
+    def _remove_or_cancel_call_and_hand_over_loop(self, thread_id: int, call: PortalCall) -> None:
         with self._lock:
             self._calls.pop(thread_id, None)
             runner = self._choose_next_runner_if_runner_is(call)
-            group = call.leave_and_get_reusable_wait_group()
+            group = call.leave_group_and_return_it_if_reusable()
             if group is not None and len(self._free_groups) < MAX_FREE_GROUPS:
                 self._free_groups.append(group)
             if not call.is_ended:
@@ -212,7 +213,7 @@ class Portal:
             return None
         self._runner = None
         for other in self._calls.values():
-            if other.can_run and not other.is_ended:
+            if other.can_run_loop and not other.is_ended:
                 self._runner = other
                 if other.group is None:  # to wake it wakes no other
                     break
@@ -235,15 +236,15 @@ class Portal:
             self._start_is_due = False  # a call that comes after it wakes the loop again
         assert self._loop is not None
         for call in calls:
-            call.start(self._loop)
+            call.start_as_task(self._loop)
 
-    def _wake_main_thread(self) -> None:
+    def _wake_main_thread_if_it_waits(self) -> None:
         """A signal has come: the main thread runs its handler as soon as it runs at all."""
         main = self._calls.get(threading.main_thread().ident or 0)
         if main is not None:
             main.wake_up()
 
-    def _handle_ended_call(self, call: PortalCall) -> None:
+    def _stop_loop_or_schedule_wake_up(self, call: PortalCall) -> None:
         """A call has its result: its caller shall leave, together with the others of this turn."""
         if self._loop is None:  # the portal closes: the caller has left long ago
             return
@@ -271,7 +272,7 @@ class Portal:
 
     # Its end, and forks ---------------------------------------------------------------------------------------------
 
-    def _close_holders_and_loop(self) -> None:
+    def _close_holders_and_loop_if_possible(self) -> None:
         """Closes the holders and the loop. The lock is held, and there are no calls."""
         loop, holders = self._loop, list(self._holders)
         if loop is None or get_running_loop_or_none() is not None:
@@ -280,64 +281,66 @@ class Portal:
         self._holders.clear()
         loop.run_one_turn()  # also a stop of the loop that a signal has left behind
         with suppress(TimeoutError):
-            loop.run_until_complete(asyncio.wait_for(_close_holders(holders), CLOSING_S))
-        loop.cancel_tasks_that_are_left()
+            loop.run_until_complete(asyncio.wait_for(_close_holders_ignoring_errors(holders), CLOSING_S))
+        loop.cancel_and_await_remaining_tasks()
         loop.close()
         self._ended.clear()  # of callers that have left
         self._free_groups.clear()
 
-    def close_if_idle_at_exit(self) -> None:
+    def mark_exiting_and_close_if_idle(self) -> None:
         self._is_exiting = True
         with self._lock:
             if not self._calls:
-                self._close_holders_and_loop()
+                self._close_holders_and_loop_if_possible()
 
     def lock_and_close_if_idle_before_fork(self) -> None:
         self._lock.acquire()
         if not self._callers:
-            self._close_holders_and_loop()
+            self._close_holders_and_loop_if_possible()
 
-    def after_fork_in_parent(self) -> None:
+    def unlock_after_fork_in_parent(self) -> None:
         self._lock.release()
 
     def reset_without_closing_in_fork_child(self) -> None:
-        DeferredSignals.end_in_fork_child()
+        DeferredSignals.drop_arrived_and_restore_in_fork_child()
         if self._loop is not None:
             self._loop.abandon_in_child()
         self._left_behind += [self._loop, self._inbox, self._calls, self._holders]
         self._reset_state()
 
 
-async def _close_holders(holders: list[Closable]) -> None:
-    await asyncio.gather(*(holder.close() for holder in holders), return_exceptions=True)
+async def _close_holders_ignoring_errors(holders: list[ClosableQueues]) -> None:
+    await asyncio.gather(*(holder.close_queues_of_running_loop() for holder in holders), return_exceptions=True)
 
 
-def _run_in_own_loop_and_close_holder(make_coroutine: Callable[[], Coroutine[Any, Any, T]], holder: Closable) -> T:
+def _run_in_own_loop_and_close_holder(
+    make_coroutine: Callable[[], Coroutine[Any, Any, T]], holder: ClosableQueues
+) -> T:
     loop = PortalLoop(lambda: None)
 
-    async def run() -> T:
+    async def run_and_close_holder() -> T:
         try:
             return await make_coroutine()
         finally:
-            await holder.close()
+            await holder.close_queues_of_running_loop()
 
     try:
-        return loop.run_until_complete(run())
+        return loop.run_until_complete(run_and_close_holder())
     finally:
         loop.close()
 
 
-def refuse_in_loop(blocking_call: str, instead: str) -> None:
+def refuse_if_loop_runs_here(blocking_call: str, instead: str) -> None:
     """Raises WrongLoop where an event loop runs: a blocking call would stop it."""
     if get_running_loop_or_none() is not None:
         raise WrongLoop(f"{blocking_call} would block the event loop that runs here: {instead}")
 
 
 portal = Portal()  # one a process
-atexit.register(portal.close_if_idle_at_exit)  # at import: handlers that are registered later come before it
+atexit.register(portal.mark_exiting_and_close_if_idle)  # at import: handlers that are registered later come before it
 if hasattr(os, "register_at_fork"):  # not on Windows, where nothing is forked
     os.register_at_fork(
         before=portal.lock_and_close_if_idle_before_fork,
-        after_in_parent=portal.after_fork_in_parent,
+        after_in_parent=portal.unlock_after_fork_in_parent,
         after_in_child=portal.reset_without_closing_in_fork_child,
     )

@@ -9,7 +9,7 @@ from contextlib import suppress
 from contextvars import copy_context
 from typing import Any
 
-from .portal_loop import Ended, PortalLoop, RestOfCoroutine
+from .portal_loop import CoroutineResult, PortalLoop, RestOfCoroutine
 from .wait_group import WaitGroup
 
 
@@ -25,7 +25,7 @@ class PortalCall:
         "_result",
         "_task",
         "_wake",
-        "can_run",
+        "can_run_loop",
         "group",
         "has_waited_in_group",
         "holder",
@@ -52,7 +52,7 @@ class PortalCall:
         self._error: BaseException | None = None
         self._task: asyncio.Task[Any] | None = None
         self.is_ended = False
-        self.can_run = True
+        self.can_run_loop = True
         self.group: WaitGroup | None = None  # that its caller waits in before it waits alone
         self.has_waited_in_group = False
 
@@ -62,12 +62,12 @@ class PortalCall:
         group.join()
         self.group = group
 
-    def wait_in_group(self) -> None:
+    def wait_in_group_if_joined(self) -> None:
         if self.group is not None:
             self.group.wait()
             self.has_waited_in_group = True
 
-    def leave_and_get_reusable_wait_group(self) -> WaitGroup | None:
+    def leave_group_and_return_it_if_reusable(self) -> WaitGroup | None:
         """Leaves the group; returns it if it can be used again, else None."""
         group, self.group = self.group, None
         return group if group is not None and group.leave_and_tell_if_reusable(self.has_waited_in_group) else None
@@ -75,9 +75,9 @@ class PortalCall:
     def wait_for_wake_up(self) -> None:
         self._wake.acquire()
 
-    def set_can_run_loop(self, can_run: bool) -> None:
+    def set_can_run_loop(self, can_run_loop: bool) -> None:
         """Says whether its caller can run the loop: not while it runs a handler of a signal."""
-        self.can_run = can_run
+        self.can_run_loop = can_run_loop
 
     def mark_as_needing_task(self) -> None:
         """Has the call run as a Task: its caller does not run it by itself."""
@@ -95,30 +95,30 @@ class PortalCall:
                 self._error = None  # otherwise it would be part of a reference cycle
         return self._result
 
-    def run_here_or_continue_as_task(self, loop: PortalLoop) -> None:
+    def run_here_and_continue_as_task_if_stopped(self, loop: PortalLoop) -> None:
         """Runs the call in this thread, which runs the loop. If a signal stops the loop, the rest becomes a Task."""
         self.mark_as_needing_task()  # if it does not end here
         try:
-            found: Ended[Any] | RestOfCoroutine[Any] = loop.run_without_task_until_ended_or_stopped(
+            found: CoroutineResult[Any] | RestOfCoroutine[Any] = loop.run_without_task_until_ended_or_stopped(
                 self._make_coroutine, self._context
             )
         except BaseException as error:  # noqa: BLE001  the caller raises it
             self._error = error
             self.is_ended = True
             return
-        if isinstance(found, Ended):
+        if isinstance(found, CoroutineResult):
             self._result = found.result
             self.is_ended = True
         else:
             self._rest = found
-            self.start(loop)
+            self.start_as_task(loop)
 
     # On the loop
 
-    def start(self, loop: PortalLoop) -> None:
-        self._task = asyncio.Task(self._run(), loop=loop, context=self._context)
+    def start_as_task(self, loop: PortalLoop) -> None:
+        self._task = asyncio.Task(self._run_and_report_end(), loop=loop, context=self._context)
 
-    async def _run(self) -> None:
+    async def _run_and_report_end(self) -> None:
         try:
             self._result = await (self._make_coroutine() if self._rest is None else self._rest)
         except BaseException as error:  # noqa: BLE001  the caller raises it

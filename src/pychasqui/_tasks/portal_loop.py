@@ -39,7 +39,7 @@ def get_running_loop_or_none() -> asyncio.AbstractEventLoop | None:
 get_running_loop_or_none = getattr(asyncio, "_get_running_loop", get_running_loop_or_none)
 
 
-class Ended(Generic[T]):
+class CoroutineResult(Generic[T]):
     """What a coroutine has returned."""
 
     __slots__ = ("result",)
@@ -94,7 +94,7 @@ class _Poller(selectors.DefaultSelector):
 class PortalLoop(asyncio.SelectorEventLoop):
     """A plain selector loop; never uvloop, which cannot be run by several threads in turn."""
 
-    _is_left = False
+    _is_abandoned = False
     # asyncio's own, up to LAST_KNOWN_PYTHON
     _run_once: Callable[[], None]
     _stopping: bool
@@ -104,7 +104,7 @@ class PortalLoop(asyncio.SelectorEventLoop):
         self._poller = _Poller()
         super().__init__(self._poller)
         self._on_signal = on_signal
-        self._can_run_coroutine = _is_known_asyncio(self)
+        self._can_run_without_task = _has_known_asyncio_internals(self)
         self._signals, self._signals_in = socket.socketpair()
         self._signals.setblocking(False)
         self._signals_in.setblocking(False)
@@ -130,11 +130,11 @@ class PortalLoop(asyncio.SelectorEventLoop):
     def can_run_without_task(self) -> bool:
         """Whether run_without_task_until_ended_or_stopped() works with this Python. If not, a Task does the same, in
         more time."""
-        return self._can_run_coroutine
+        return self._can_run_without_task
 
     def run_without_task_until_ended_or_stopped(
         self, make_coroutine: Callable[[], Coroutine[Any, Any, T]], context: Context
-    ) -> Ended[T] | RestOfCoroutine[T]:
+    ) -> CoroutineResult[T] | RestOfCoroutine[T]:
         """Runs a coroutine in this thread until it ends or the loop is stopped; raises what it raises.
 
         The coroutine is no Task: it must not ask for the current one, as asyncio.timeout() does.
@@ -154,20 +154,20 @@ class PortalLoop(asyncio.SelectorEventLoop):
                     if self._stopping:
                         return RestOfCoroutine(coroutine, waiting)
         except StopIteration as stop:
-            return Ended(stop.value)
+            return CoroutineResult(stop.value)
         finally:
             self._stopping = False
             self._thread_id = None
             asyncio._set_running_loop(None)
 
-    def cancel_tasks_that_are_left(self) -> None:
+    def cancel_and_await_remaining_tasks(self) -> None:
         """Ends them, as asyncio.run() does: asyncio logs each task that is freed while it waits."""
         left = asyncio.all_tasks(self)
         for task in left:
             task.cancel()
         if left:
             with suppress(TimeoutError):
-                self.run_until_complete(asyncio.wait_for(_gather_results(left), CANCELLING_S))
+                self.run_until_complete(asyncio.wait_for(_await_tasks_ignoring_errors(left), CANCELLING_S))
 
     def close(self) -> None:
         if not self.is_closed() and not self.is_running():
@@ -189,22 +189,22 @@ class PortalLoop(asyncio.SelectorEventLoop):
         Parent and child share the kernel's list of watched sockets, which would lose a socket that is closed here. So
         the child's descriptor of that list becomes one of the null device.
         """
-        self._is_left = True
+        self._is_abandoned = True
         if hasattr(self._poller, "fileno"):
             null = os.open(os.devnull, os.O_RDWR)
             os.dup2(null, self._poller.fileno(), inheritable=False)
             os.close(null)
 
     def __del__(self) -> None:
-        if not self._is_left:
+        if not self._is_abandoned:
             super().__del__()
 
 
-async def _gather_results(tasks: Iterable[asyncio.Task[Any]]) -> None:
+async def _await_tasks_ignoring_errors(tasks: Iterable[asyncio.Task[Any]]) -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def _is_known_asyncio(loop: PortalLoop) -> bool:
+def _has_known_asyncio_internals(loop: PortalLoop) -> bool:
     if sys.version_info[:2] > LAST_KNOWN_PYTHON or not hasattr(asyncio, "_set_running_loop"):
         return False
     return all(hasattr(loop, part) for part in PRIVATE_PARTS)

@@ -13,7 +13,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..errors import InvalidArgument
-from .data_error import UNRELATED_ERRORS, DataMismatch, describe_error_of_class, read_pydantic_error
+from .data_error import (
+    UNRELATED_ERRORS,
+    DataMismatch,
+    describe_error_of_users_class,
+    make_mismatch_of_first_pydantic_error,
+)
 from .one_way_fields import describe_one_way_field_if_any
 
 _MODULES = ("pydantic", "pydantic_core", "annotated_types")
@@ -29,27 +34,31 @@ class AnnotationSurvey:
         self._seen: dict[int, Any] = {}  # by id; kept, because a freed object would lend its id to another
         if "pydantic" in sys.modules:
             for annotation in annotations.values():
-                self._collect_names_and_detect_pydantic(annotation)
+                self._survey_annotation(annotation)
 
     @property
     def field_names(self) -> frozenset[str]:
         return frozenset(self._names)
 
-    def _collect_names_and_detect_pydantic(self, annotation: Any) -> None:
+    def _survey_annotation(self, annotation: Any) -> None:
         if id(annotation) in self._seen:
             return
         self._seen[id(annotation)] = annotation
         if any(_is_meant_for_pydantic(one) for one in (annotation, *getattr(annotation, "__metadata__", ()))):
             self.mentions_pydantic = True
-        for part in (*typing.get_args(annotation), typing.get_origin(annotation), _find_meaning_of_name(annotation)):
+        for part in (
+            *typing.get_args(annotation),
+            typing.get_origin(annotation),
+            _find_type_behind_alias_if_any(annotation),
+        ):
             if part is not None and not isinstance(part, str | int | bytes):
-                self._collect_names_and_detect_pydantic(part)
+                self._survey_annotation(part)
         if isinstance(annotation, type):
             if not self.one_way_field and _is_meant_for_pydantic(annotation):
                 self.one_way_field = describe_one_way_field_if_any(annotation)
-            self._collect_field_names(annotation)
+            self._survey_fields_of_record(annotation)
 
-    def _collect_field_names(self, kind: type) -> None:
+    def _survey_fields_of_record(self, kind: type) -> None:
         own = getattr(kind, "model_fields", None) if _is_meant_for_pydantic(kind) else None
         if isinstance(own, Mapping):
             self._names.update(own)
@@ -63,10 +72,10 @@ class AnnotationSurvey:
             return
         for name, hint in hints.items():
             self._names.add(name)
-            self._collect_names_and_detect_pydantic(hint)
+            self._survey_annotation(hint)
 
 
-def _find_meaning_of_name(annotation: Any) -> Any:
+def _find_type_behind_alias_if_any(annotation: Any) -> Any:
     """What a NewType or the alias of a `type` statement stands for; None if it is neither."""
     if isinstance(annotation, typing.NewType):
         return annotation.__supertype__
@@ -100,21 +109,21 @@ class PydanticReader:
         try:
             found: dict[str, Any] = self._adapter.validate_python(data)
         except ValidationError as error:
-            if not _is_json(data):
-                raise DataMismatchError(self._describe_and_name_remedy(data, error)) from None
+            if not _is_json_compatible(data):
+                raise DataMismatchError(self._describe_misfit_with_remedy_if_strict(data, error)) from None
             return self._read_as_json(data)
         except UNRELATED_ERRORS:
             raise
         except Exception as error:  # noqa: BLE001  a validator may raise anything
-            raise DataMismatchError(describe_error_of_class(error, data, self._read_parameter)) from None
+            raise DataMismatchError(describe_error_of_users_class(error, data, self._check_parameter)) from None
         return found
 
-    def _read_parameter(self, name: str, value: Any) -> None:
+    def _check_parameter(self, name: str, value: Any) -> None:
         if name in self._annotations:
             _make_type_adapter({name: self._annotations[name]}, frozenset()).validate_python({name: value})
 
-    def _describe_and_name_remedy(self, data: Any, error: Any) -> DataMismatch:
-        misfit = read_pydantic_error(error, self._field_names)
+    def _describe_misfit_with_remedy_if_strict(self, data: Any, error: Any) -> DataMismatch:
+        misfit = make_mismatch_of_first_pydantic_error(error, self._field_names)
         try:
             self._adapter.validate_python(data, strict=False)
         except Exception:  # noqa: BLE001  that it is strict is not what is wrong
@@ -130,15 +139,15 @@ class PydanticReader:
         try:
             found: dict[str, Any] = self._adapter.validate_json(to_json(data, inf_nan_mode="constants"))
         except ValidationError as error:
-            raise DataMismatchError(read_pydantic_error(error, self._field_names)) from None
+            raise DataMismatchError(make_mismatch_of_first_pydantic_error(error, self._field_names)) from None
         return found
 
 
-def _is_json(data: Any) -> bool:
+def _is_json_compatible(data: Any) -> bool:
     """Whether JSON would hold the same: it has no bytes, and its keys are text."""
     if isinstance(data, dict):
-        return all(isinstance(key, str) for key in data) and all(map(_is_json, data.values()))
-    return all(map(_is_json, data)) if isinstance(data, list) else isinstance(data, str | int | float | None)
+        return all(isinstance(key, str) for key in data) and all(map(_is_json_compatible, data.values()))
+    return all(map(_is_json_compatible, data)) if isinstance(data, list) else isinstance(data, str | int | float | None)
 
 
 class DataMismatchError(Exception):

@@ -8,10 +8,10 @@ from typing import Any
 import msgspec
 
 from ..errors import DecodeError, RetryLater, Snooze, UnrecoverableError
-from .data_error import read_msgspec_error
+from .data_error import make_mismatch_of_msgspec_error
 from .definition import TaskDefinition
 from .pydantic_types import DataMismatchError
-from .unfinished_results import drop_awaitable
+from .unfinished_results import close_if_coroutine
 from .wire_values import SCALARS, to_wire_values
 
 
@@ -27,7 +27,7 @@ def pack_result_if_possible(result: Any) -> Any:
     except BaseException:  # noqa: BLE001  the result is the user's object, which may raise anything
         kind = type(result)
     if kind is CoroutineType:
-        drop_awaitable(result)
+        close_if_coroutine(result)
         raise TypeError(f"the task returned {result.__qualname__}() without awaiting it: `return await ...` runs it")
     if issubclass(kind, (RetryLater, Snooze, UnrecoverableError)):
         raise TypeError(f"the task returned {kind.__name__}: `raise {kind.__name__}(...)` has an effect")
@@ -37,9 +37,9 @@ def pack_result_if_possible(result: Any) -> Any:
 def convert_stored_result(definition: TaskDefinition, job_id: str, value: Any) -> Any:
     """The stored result as the type that the task is annotated to return."""
     try:
-        return definition.convert_result(value)
+        return definition.convert_result_to_annotated_type(value)
     except msgspec.ValidationError as error:
-        problem = str(read_msgspec_error(error))
+        problem = str(make_mismatch_of_msgspec_error(error))
     except DataMismatchError as error:
         problem = str(error)
     raise DecodeError(f"the result of job {job_id[:100]!r} of task {definition.name!r} does not fit: {problem}")

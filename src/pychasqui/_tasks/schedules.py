@@ -39,7 +39,7 @@ class Schedule:
     def make_data(self) -> dict[str, Any]:
         """The data of its jobs; raises InvalidArgument if the arguments do not fit."""
         try:
-            return self.definition.signature.pack_named_arguments_in_stable_order(self.given)
+            return self.definition.signature.check_named_arguments_and_make_stable_data(self.given)
         except InvalidArgument as error:
             raise InvalidArgument(f"the schedule {self.key!r}: {error}") from None
 

@@ -17,11 +17,11 @@ import msgspec
 
 from ..depends import Injected, is_depends_of_another_package
 from ..errors import InvalidArgument, printable
-from .data_error import UNRELATED_ERRORS, DataMismatch, describe_error_of_class, read_msgspec_error
+from .data_error import UNRELATED_ERRORS, DataMismatch, describe_error_of_users_class, make_mismatch_of_msgspec_error
 from .foreign_option_names import OPTIONS
 from .pydantic_types import AnnotationSurvey, DataMismatchError, PydanticReader
 from .send_options import SendOptions
-from .unencodable_data import find_unencodable_value
+from .unencodable_data import find_unencodable_value_if_any
 from .unique_ids import to_sorted_wire_values
 from .wire_values import (
     REMEDY_FOR_UNKNOWN_NAME,
@@ -51,7 +51,9 @@ class Parameters(NamedTuple):
     injected_in_order: tuple[str, ...] | None = None  # if all of them can be passed by position as well
 
 
-def read_parameters(task_name: str, function: Callable[..., Any], is_injected: Callable[[Any], bool]) -> Parameters:
+def check_and_read_parameters(
+    task_name: str, function: Callable[..., Any], is_injected: Callable[[Any], bool]
+) -> Parameters:
     """Refuses *args and **kwargs, which have no names or types to check by."""
     try:
         found = inspect.signature(function).parameters.values()
@@ -62,7 +64,7 @@ def read_parameters(task_name: str, function: Callable[..., Any], is_injected: C
     for one in found:
         if one.kind in (one.VAR_POSITIONAL, one.VAR_KEYWORD):
             raise InvalidArgument(
-                f"task {task_name!r} takes {_star_prefix(one)}{one.name}, which cannot be checked: "
+                f"task {task_name!r} takes {_get_star_prefix(one)}{one.name}, which cannot be checked: "
                 "name each parameter, or take a list or a dict; a decorator needs functools.wraps"
             )
     if any(one.name == "self" for one in found):
@@ -118,7 +120,7 @@ def _refuse_argument_name(task_name: str, parameters: Parameters, name: str) -> 
 
 
 class Signature:
-    """pack_arguments() makes the data of a call, read() the arguments of a run."""
+    """check_arguments_and_make_data() makes the data of a call, read() the arguments of a run."""
 
     def __init__(self, task_name: str, function: Callable[..., Any], parameters: Parameters) -> None:
         self._task_name = task_name
@@ -155,17 +157,17 @@ class Signature:
 
     # Sending --------------------------------------------------------------------------------------------------------
 
-    def pack_arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    def check_arguments_and_make_data(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         """Returns the data of a call; raises InvalidArgument that names task, parameter and path."""
         if kwargs or len(args) > len(self._positional):
-            data = self._bind_arguments(args, kwargs)
+            data = self._match_arguments_to_names(args, kwargs)
         else:  # hot: most calls
             data = dict(zip(self._positional, args))  # noqa: B905  strict= takes 0.1 us
             if tuple(map(type, args)) == self._scalar_types:  # hot: 0.15 us against 0.5 of the checks below
                 return data
         for value in data.values():
             if type(value) not in SCALARS:
-                data = self._to_wire(data)
+                data = self._convert_to_wire_values(data)
                 break
         try:
             self._check(data)
@@ -175,31 +177,31 @@ class Signature:
             raise self._make_invalid_argument_error(error, data) from None
         return data
 
-    def name_arguments(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        """The arguments of a call that pack_arguments() accepts, by name and as they are given."""
+    def map_names_to_arguments(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments of a call that check_arguments_and_make_data() accepts, by name and as they are given."""
         return {**dict(zip(self._positional, args, strict=False)), **kwargs}
 
     def _make_invalid_argument_error(self, error: Exception, data: Any) -> InvalidArgument:
-        misfit = error.misfit if isinstance(error, DataMismatchError) else self._describe_error_of_msgspec(error, data)
+        misfit = error.misfit if isinstance(error, DataMismatchError) else self._describe_read_error(error, data)
         return InvalidArgument(f"{self._task_name}: {misfit.describe_for_caller()}")
 
-    def pack_named_arguments_in_stable_order(self, given: Mapping[str, Any]) -> dict[str, Any]:
+    def check_named_arguments_and_make_stable_data(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the data of values by name, also of positional-only parameters; refuses what cannot be encoded.
 
         Equal values are written alike in every process, so that a schedule whose data has a set is not a changed one.
         """
         check_argument_names(self._task_name, self._parameters, given)
-        data = self._to_wire(dict(given), to_sorted_wire_values)
+        data = self._convert_to_wire_values(dict(given), to_sorted_wire_values)
         try:
             self._check(data)
         except UNRELATED_ERRORS:
             raise
         except Exception as error:  # noqa: BLE001  classes of the user may raise anything
             raise self._make_invalid_argument_error(error, data) from None
-        self.refuse_unencodable(data)
+        self.refuse_if_unencodable(data)
         return data
 
-    def _bind_arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    def _match_arguments_to_names(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         if len(args) > len(self._positional):
             raise InvalidArgument(
                 f"{self._task_name}: takes {len(self._positional)} arguments by position, got {len(args)}"
@@ -221,17 +223,19 @@ class Signature:
             problem = "was given by position and by name" if is_given_by_position else "cannot be given"
         raise InvalidArgument(f"{self._task_name}: {name[:100]}: {problem}")
 
-    def _to_wire(self, data: dict[str, Any], convert: Callable[[Any], Any] = to_wire_values) -> dict[str, Any]:
+    def _convert_to_wire_values(
+        self, data: dict[str, Any], convert: Callable[[Any], Any] = to_wire_values
+    ) -> dict[str, Any]:
         try:
             packed: dict[str, Any] = convert(data)
         except Exception:
-            self.refuse_unencodable(data)
+            self.refuse_if_unencodable(data)
             raise
         return packed
 
-    def refuse_unencodable(self, data: Mapping[str, Any]) -> None:
+    def refuse_if_unencodable(self, data: Mapping[str, Any]) -> None:
         """Raises InvalidArgument if a value cannot be encoded; names task, parameter and path."""
-        misfit = find_unencodable_value(data)
+        misfit = find_unencodable_value_if_any(data)
         if misfit is not None:
             raise InvalidArgument(f"{self._task_name}: {misfit.describe_for_caller()}") from None
 
@@ -243,14 +247,14 @@ class Signature:
         except UNRELATED_ERRORS:
             raise
         except Exception as error:  # noqa: BLE001  classes of the user may raise anything
-            raise DataMismatchError(self._describe_error_of_msgspec(error, data)) from None
+            raise DataMismatchError(self._describe_read_error(error, data)) from None
 
-    def _describe_error_of_msgspec(self, error: Exception, data: Any) -> DataMismatch:
+    def _describe_read_error(self, error: Exception, data: Any) -> DataMismatch:
         if isinstance(error, msgspec.ValidationError):
-            return read_msgspec_error(error)
-        return describe_error_of_class(error, data, self._read_parameter)
+            return make_mismatch_of_msgspec_error(error)
+        return describe_error_of_users_class(error, data, self._check_parameter)
 
-    def _read_parameter(self, name: str, value: Any) -> None:
+    def _check_parameter(self, name: str, value: Any) -> None:
         convert_to_type(self.annotations.get(name, Any), value)
 
     def _read_in_order(self, data: Any) -> Arguments:
@@ -282,7 +286,7 @@ class Signature:
         return msgspec.defstruct("Arguments", fields, kw_only=True)
 
     def _make_value_reader(self) -> Callable[[Any], tuple[Any, ...]]:
-        convert, describe = self._convert, self._describe_error_of_msgspec
+        convert, describe = self._convert, self._describe_read_error
 
         def read_values(data: Any) -> tuple[Any, ...]:
             try:
@@ -337,5 +341,5 @@ def _refuse_annotated_dependency(task_name: str, annotations: Mapping[str, Any])
                 )
 
 
-def _star_prefix(parameter: inspect.Parameter) -> str:
+def _get_star_prefix(parameter: inspect.Parameter) -> str:
     return "**" if parameter.kind is parameter.VAR_KEYWORD else "*"

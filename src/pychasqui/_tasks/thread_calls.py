@@ -16,7 +16,7 @@ from typing import Any
 
 from .._worker.threads import Threads
 from ..errors import Closed
-from .unfinished_results import drop_awaitable, is_awaitable_result
+from .unfinished_results import close_if_coroutine, is_awaitable_refusing_generators
 from .wire_values import SCALARS
 
 CLOSED = "the threads for plain functions are closed"
@@ -28,7 +28,7 @@ class ThreadCalls:
     def __init__(self, count: int) -> None:
         self._inbox: deque[_ThreadCall] = deque()
         self._ended: deque[_ThreadCall] = deque()
-        self._delivery_is_due = False
+        self._wake_up_is_due = False
         self._is_closed = False
         self._threads = Threads(count, run_jobs=self._run_waiting_calls, has_job=lambda: bool(self._inbox))
 
@@ -49,12 +49,12 @@ class ThreadCalls:
             finally:
                 del call  # otherwise the error would be part of a reference cycle
         result = call.result
-        if type(result) in SCALARS or not is_awaitable_result(result):
+        if type(result) in SCALARS or not is_awaitable_refusing_generators(result):
             return result
         if call.was_cancelled_while_running:
-            drop_awaitable(result)
+            close_if_coroutine(result)
             raise asyncio.CancelledError
-        call.take_over_context_variables()
+        call.copy_context_variables_to_caller()
         return await result
 
     def close_without_waiting(self) -> None:
@@ -63,7 +63,7 @@ class ThreadCalls:
         self._threads.close()
         with suppress(IndexError):
             while True:  # a thread may take the next call meanwhile
-                self._inbox.popleft().refuse(Closed(CLOSED))
+                self._inbox.popleft().fail_and_wake_caller(Closed(CLOSED))
 
     def _run_waiting_calls(self, _thread_number: int) -> None:
         """Runs in a thread."""
@@ -74,19 +74,19 @@ class ThreadCalls:
                 return
             if self._inbox and not self._threads.is_waking:
                 self._threads.wake_or_start_one_unless_all_busy()
-            if call.run_unless_cancelled():
+            if call.run_keeping_error_unless_cancelled():
                 self._ended.append(call)
-                if not self._delivery_is_due:
-                    self._delivery_is_due = True
+                if not self._wake_up_is_due:
+                    self._wake_up_is_due = True
                     with suppress(RuntimeError):  # the loop is closed, nobody waits any more
                         call.loop.call_soon_threadsafe(self._wake_callers_of_ended_calls)
             del call
 
     def _wake_callers_of_ended_calls(self) -> None:
         """Runs in the loop: wakes all whose function has ended."""
-        self._delivery_is_due = False  # before the first look: a call that ends after it schedules another delivery
+        self._wake_up_is_due = False  # before the first look: a call that ends after it schedules another delivery
         while self._ended:
-            self._ended.popleft().wake_caller()
+            self._ended.popleft().finish_and_wake_caller()
 
 
 class _ThreadCall:
@@ -102,10 +102,10 @@ class _ThreadCall:
         self._lock = threading.Lock()
         self._is_begun = False
         self._is_cancelled = False  # it was cancelled before it began
-        self._is_delivered = False
+        self._is_finished = False
         self._waiter: asyncio.Future[None] = loop.create_future()
 
-    def run_unless_cancelled(self) -> bool:
+    def run_keeping_error_unless_cancelled(self) -> bool:
         with self._lock:
             if self._is_cancelled:
                 return False
@@ -116,14 +116,14 @@ class _ThreadCall:
             self.error = error
         return True
 
-    def refuse(self, error: BaseException) -> None:
+    def fail_and_wake_caller(self, error: BaseException) -> None:
         """Has the caller raise this error. Only for a call that no thread has taken."""
         self.error = error
-        self.wake_caller()
+        self.finish_and_wake_caller()
 
     async def wait_ignoring_cancellation_once_begun(self) -> None:
         """Waits for the function, however often it is cancelled, unless the function has not begun."""
-        while not self._is_delivered:
+        while not self._is_finished:
             try:
                 await self._waiter
             except asyncio.CancelledError:
@@ -134,13 +134,13 @@ class _ThreadCall:
                 self.was_cancelled_while_running = True
                 self._waiter = self.loop.create_future()
 
-    def take_over_context_variables(self) -> None:
+    def copy_context_variables_to_caller(self) -> None:
         """Sets in the caller's context what the function has set in its own."""
         for variable, value in self._context.items():
             if variable.get(self) is not value:
                 variable.set(value)
 
-    def wake_caller(self) -> None:
-        self._is_delivered = True
+    def finish_and_wake_caller(self) -> None:
+        self._is_finished = True
         if not self._waiter.done():
             self._waiter.set_result(None)

@@ -16,22 +16,22 @@ MAX_KEY_CHARS = 50
 _TOO_DEEP = f"is nested deeper than {MAX_DEPTH} levels, or contains itself"
 
 
-def find_unencodable_value(data: Mapping[str, Any]) -> DataMismatch | None:
+def find_unencodable_value_if_any(data: Mapping[str, Any]) -> DataMismatch | None:
     """Returns where data cannot be encoded, and why; None if all of it can."""
-    path, value, problem = "$", data, _find_encoding_problem(data)
+    path, value, problem = "$", data, _find_encoding_problem_if_any(data)
     while problem is not None:
         found = next(
             (
                 (step, part)
                 for step, part in _iterate_parts_with_path_steps(value)
-                if _find_encoding_problem(part) is not None
+                if _find_encoding_problem_if_any(part) is not None
             ),
             None,
         )
         if found is None:
-            return DataMismatch(path, _find_key_problem(value) or problem)
+            return DataMismatch(path, _find_key_problem_if_any(value) or problem)
         path, value = path + found[0], found[1]
-        problem = _find_encoding_problem(value)
+        problem = _find_encoding_problem_if_any(value)
         if problem == _TOO_DEEP:
             return DataMismatch(path, problem)
     return None
@@ -55,7 +55,7 @@ def _make_path_step(key: Any) -> str:
     return f".{key}" if is_name else "[...]"
 
 
-def _find_encoding_problem(value: Any) -> str | None:
+def _find_encoding_problem_if_any(value: Any) -> str | None:
     try:
         encode_data(to_wire_values(value))
     except UnsupportedData as error:
@@ -76,8 +76,8 @@ def _find_encoding_problem(value: Any) -> str | None:
     return None
 
 
-def _find_key_problem(value: Any) -> str | None:
+def _find_key_problem_if_any(value: Any) -> str | None:
     if not isinstance(value, dict):
         return None
-    problem = next(filter(None, map(_find_encoding_problem, value)), None)
+    problem = next(filter(None, map(_find_encoding_problem_if_any, value)), None)
     return None if problem is None else f"has a key that {problem}"

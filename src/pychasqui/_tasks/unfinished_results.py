@@ -13,7 +13,7 @@ from typing import Any, TypeGuard
 from .wire_values import SCALARS
 
 
-def is_awaitable_result(result: Any) -> TypeGuard[Awaitable[Any]]:
+def is_awaitable_refusing_generators(result: Any) -> TypeGuard[Awaitable[Any]]:
     """Whether there is a rest to await. Raises TypeError for a generator, whose body would never run."""
     kind = type(result)
     if kind in SCALARS:
@@ -25,7 +25,7 @@ def is_awaitable_result(result: Any) -> TypeGuard[Awaitable[Any]]:
     return False
 
 
-def drop_awaitable(awaitable: Awaitable[Any]) -> None:
+def close_if_coroutine(awaitable: Awaitable[Any]) -> None:
     """Closes a coroutine that is not to run; one that is left open would warn that it was never awaited."""
     if inspect.iscoroutine(awaitable):
         awaitable.close()

@@ -17,14 +17,14 @@ _STAND_FOR_OTHERS = (int, float, str, list)  # 1 is 1.0 for a float, a list is a
 _WRITTEN_ALIKE = SCALARS | {Decimal, UUID, datetime, date, time, timedelta, set, frozenset}
 
 
-def write_value_for_id(value: Any, annotation: Any) -> str:
+def format_value_for_id(value: Any, annotation: Any) -> str:
     """JSON with sorted sets and maps. Python's own notation where JSON has none, as for inf and nan."""
     if type(value) in _STAND_FOR_OTHERS and type(value) is not annotation:
-        value = _convert_to_annotated_value(value, annotation)
-    return _write_wire_value(value if type(value) in SCALARS else to_sorted_wire_values(value))
+        value = _convert_to_annotation_unless_record(value, annotation)
+    return _format_wire_value(value if type(value) in SCALARS else to_sorted_wire_values(value))
 
 
-def _write_wire_value(wire: Any) -> str:
+def _format_wire_value(wire: Any) -> str:
     try:
         text = msgspec.json.encode(wire).decode()
     except (TypeError, UnicodeError):
@@ -32,7 +32,7 @@ def _write_wire_value(wire: Any) -> str:
     return repr(wire) if "null" in text and _contains_infinity_or_nan(wire) else text
 
 
-def _convert_to_annotated_value(value: Any, annotation: Any) -> Any:
+def _convert_to_annotation_unless_record(value: Any, annotation: Any) -> Any:
     """The value that the task gets. Records stay as they are: a field that is left out may have another default each
     time.
     """
@@ -50,20 +50,20 @@ def to_sorted_wire_values(value: Any) -> Any:
         return to_wire_values(value, order="deterministic")
     except TypeError:
         to_wire_values(value)  # raises if the value cannot travel; else it holds values that have no order
-        return _sort_by_text(value)
+        return _to_wire_values_sorted_by_text(value)
 
 
-def _sort_by_text(value: Any) -> Any:
+def _to_wire_values_sorted_by_text(value: Any) -> Any:
     """The value with sets and maps sorted by how their values and keys are written: these need not have an order."""
     if isinstance(value, set | frozenset):
-        return sorted(map(_sort_by_text, value), key=_write_wire_value)
+        return sorted(map(_to_wire_values_sorted_by_text, value), key=_format_wire_value)
     if isinstance(value, list | tuple):
-        return [_sort_by_text(item) for item in value]
+        return [_to_wire_values_sorted_by_text(item) for item in value]
     fields = _read_fields_if_any(value)
     if fields is None:
         return to_wire_values(value)
-    pairs = ((to_wire_values(key), _sort_by_text(item)) for key, item in fields.items())
-    return dict(sorted(pairs, key=lambda pair: _write_wire_value(pair[0])))
+    pairs = ((to_wire_values(key), _to_wire_values_sorted_by_text(item)) for key, item in fields.items())
+    return dict(sorted(pairs, key=lambda pair: _format_wire_value(pair[0])))
 
 
 def _read_fields_if_any(value: Any) -> dict[Any, Any] | None:

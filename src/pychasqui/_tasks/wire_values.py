@@ -52,10 +52,10 @@ def to_wire_values(value: Any, *, order: Literal["deterministic"] | None = None)
 
     order   "deterministic" sorts sets and maps; raises TypeError if their values have no order
     """
-    return msgspec.to_builtins(value, enc_hook=_encode_special_type, builtin_types=_BYTES, order=order)
+    return msgspec.to_builtins(value, enc_hook=_encode_value_of_special_type, builtin_types=_BYTES, order=order)
 
 
-def _encode_special_type(value: Any) -> Any:
+def _encode_value_of_special_type(value: Any) -> Any:
     if isinstance(value, _AS_TEXT):
         return str(value)
     if (fields := dump_pydantic_model_if_one(value)) is not None:
@@ -79,10 +79,10 @@ def dump_pydantic_model_if_one(value: Any) -> dict[str, Any] | None:
 
 def convert_to_type(annotation: Any, value: Any) -> Any:
     """Converts what has travelled into the annotated type; raises msgspec.ValidationError if it does not fit."""
-    return _convert(value, annotation, dec_hook=_decode_special_type, builtin_types=_BYTES)
+    return _convert(value, annotation, dec_hook=_decode_value_of_special_type, builtin_types=_BYTES)
 
 
-def _decode_special_type(kind: type, value: Any) -> Any:
+def _decode_value_of_special_type(kind: type, value: Any) -> Any:
     if kind is object:
         return value
     if not _travels_as_text(kind):  # no class of the user's is called with what has travelled

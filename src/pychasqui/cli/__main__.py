@@ -2,10 +2,10 @@
 
 import sys
 
-from .interrupts import end_at_sigterm_as_process_1, let_ctrl_c_kill_process
+from .interrupts import install_sigterm_exit_if_process_1, let_ctrl_c_kill_process_unless_ignored
 
-end_at_sigterm_as_process_1()
-let_ctrl_c_kill_process()  # before the imports that take long; main() takes it back
+install_sigterm_exit_if_process_1()
+let_ctrl_c_kill_process_unless_ignored()  # before the imports that take long; main() takes it back
 
 from .main import main  # noqa: E402
 

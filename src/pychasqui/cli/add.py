@@ -14,12 +14,12 @@ from ..errors import AddUnknown, InvalidArgument, InvalidType, JobFailed, RedisT
 from .app_targets import app_option
 from .confirm import dry_run_option
 from .data_argument import parse_json, read_data_from_json_or_file
-from .exits import CommandFailure, exit_code_of
-from .interruptible_input import open_interruptible, stop_reading_at_ctrl_c
+from .exits import CommandFailure, choose_exit_code
+from .interruptible_input import ctrl_c_ends_reads, open_interruptible_if_possible
 from .moments import MOMENT
 from .options import SPAN, CommandContext, add_common_options, queue_argument
 from .progress import ProgressBar
-from .task_jobs import MakeJob, find_job_maker
+from .task_jobs import MakeJob, choose_job_maker_loading_app
 from .values import UNCUT, encode_compact_json, format_count
 
 if TYPE_CHECKING:
@@ -76,21 +76,25 @@ def add(
     options |= {"timeout": _to_timedelta(job_timeout), "expires_in": _to_timedelta(expires_in)}
     given = {option: value for option, value in options.items() if value is not None}
     queue = context.make_queue(queue_name)
-    make = find_job_maker(app_target, queue_name, name, context.output)
+    make = choose_job_maker_loading_app(app_target, queue_name, name, context.output)
     if data == STDIN:
         if job_id is not None or waits:
             raise click.UsageError("--id and --wait are for one job: leave them out, or give its data instead of -")
         context.run(_add_jobs_from_stdin_lines(context, queue, lambda data: {**make(data), **given}, dry_run=dry_run))
         return
     job = {**make(read_data_from_json_or_file(data)), **given}
-    context.run(_add_one(context, queue, job, wait_up_to_s=timeout / 1000 if waits else None, dry_run=dry_run))
+    context.run(
+        _add_one_job_and_print_id_or_result(
+            context, queue, job, wait_up_to_s=timeout / 1000 if waits else None, dry_run=dry_run
+        )
+    )
 
 
 def _to_timedelta(span_ms: int | None) -> timedelta | None:
     return None if span_ms is None else timedelta(milliseconds=span_ms)
 
 
-async def _add_one(
+async def _add_one_job_and_print_id_or_result(
     context: CommandContext, queue: Queue, job: dict[str, Any], *, wait_up_to_s: float | None, dry_run: bool
 ) -> None:
     if dry_run:
@@ -141,16 +145,16 @@ async def _add_jobs_from_stdin_lines(
     added, stored, batch = 0, 0, list[dict[str, Any]]()  # a dry run stores none
     try:
         async with queue:
-            lines = open_interruptible(sys.stdin)
-            with stop_reading_at_ctrl_c(), ProgressBar("adding", _count_lines_if_file(lines)) as bar:
+            lines = open_interruptible_if_possible(sys.stdin)
+            with ctrl_c_ends_reads(), ProgressBar("adding", _count_lines_if_file(lines)) as bar:
                 for number, line in enumerate(lines, 1):
                     if not line.strip():
                         continue
                     batch.append(_parse_line_to_job(line, number, stored, make_job))
                     if len(batch) == LINES_A_CALL:
-                        added, stored = await _add_and_clear_batch(queue, batch, added, dry_run=dry_run)
-                        bar.show(added)
-                added, stored = await _add_and_clear_batch(queue, batch, added, dry_run=dry_run)
+                        added, stored = await _add_or_count_and_clear_batch(queue, batch, added, dry_run=dry_run)
+                        bar.set_done_and_draw_if_due(added)
+                added, stored = await _add_or_count_and_clear_batch(queue, batch, added, dry_run=dry_run)
     except UnicodeDecodeError as error:
         raise CommandFailure(f"standard input is not {error.encoding}; {_describe_added(stored)}") from None
     except KeyboardInterrupt:  # while it read or parsed
@@ -181,7 +185,7 @@ def _parse_line_to_job(line: str, number: int, added_before: int, make_job: Make
         raise CommandFailure(f"{where}: {printable(str(error), 1000)}; {_describe_added(added_before)}") from None
 
 
-async def _add_and_clear_batch(
+async def _add_or_count_and_clear_batch(
     queue: Queue, batch: list[dict[str, Any]], added_before: int, *, dry_run: bool
 ) -> tuple[int, int]:
     """Adds the jobs and clears the batch; returns how many jobs are added so far, and how many are in the queue."""
@@ -191,7 +195,7 @@ async def _add_and_clear_batch(
         except (InvalidArgument, InvalidType, RedisTrouble) as error:
             is_known = not isinstance(error, AddUnknown)
             said = _describe_added(added_before) if is_known else _describe_added_range(added_before, len(batch))
-            raise CommandFailure(f"{printable(str(error), 1000)}; {said}", exit_code_of(error)) from None
+            raise CommandFailure(f"{printable(str(error), 1000)}; {said}", choose_exit_code(error)) from None
     added = added_before + len(batch)
     batch.clear()
     return added, 0 if dry_run else added

@@ -19,7 +19,7 @@ def redis_url_option(*, variables: list[str], default: str | None, about: str) -
 
     def warn_if_password_was_typed(context: click.Context, parameter: click.Parameter, url: str | None) -> str | None:
         is_typed = context.get_parameter_source("redis_url") is ParameterSource.COMMANDLINE
-        if url is not None and is_typed and _holds_password(url):
+        if url is not None and is_typed and _may_hold_password(url):
             print_to_stderr(
                 "Warning: the password in --redis-url is shown to all users of this machine in its list of processes; "
                 f"put the URL into the variable {variables[0]} instead"
@@ -38,7 +38,7 @@ def redis_url_option(*, variables: list[str], default: str | None, about: str) -
     )
 
 
-def _holds_password(url: str) -> bool:
+def _may_hold_password(url: str) -> bool:
     """Whether the URL may hold a password, also if the command refuses it: it was typed all the same."""
     try:
         parts = urlsplit(url)

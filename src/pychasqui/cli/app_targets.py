@@ -23,16 +23,21 @@ def find_app_setting(given: str | None) -> FoundSetting:
     return read_setting("app", given)
 
 
-def load_app(target: str) -> App:
+def import_app_and_its_modules(target: str) -> App:
     """Imports the App of this name and the modules that it names; a failure describes what is wrong with them."""
     import asyncio  # here, so that a command that knows no App does not wait for the imports
 
     from ..app import App
-    from .worker_targets import import_targets, parse_target, print_traceback_and_make_failure, resolve_target
+    from .worker_targets import (
+        get_or_make_what_target_names,
+        import_targets_with_working_folder_on_path,
+        parse_target,
+        print_traceback_and_make_failure,
+    )
 
     parse_target(target)
-    (found,) = import_targets([target])
-    made = asyncio.run(resolve_target(found))
+    (found,) = import_targets_with_working_folder_on_path([target])
+    made = asyncio.run(get_or_make_what_target_names(found))
     if not isinstance(made, App):
         raise CommandFailure(f"{target} is a {type(made).__name__}, not an App", ExitCode.USAGE)
     try:

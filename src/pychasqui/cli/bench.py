@@ -66,7 +66,7 @@ def bench(context: CommandContext, seconds: float, size: int, concurrency: int) 
 
 
 async def _measure_and_print(context: CommandContext, seconds: float, size: int, concurrency: int, loop: str) -> None:
-    async with _open_private_queue(context) as queue:
+    async with _open_private_queue_and_remove_it(context) as queue:
         await queue.is_paused()  # connects, which is in no time
         context.output.print_message_to_stderr(f"measuring on queue {queue.name} for about {5 * seconds:g} s")
         measures = Measures(queue, context.redis_url, seconds=seconds, data="x" * size, concurrency=concurrency)
@@ -81,11 +81,11 @@ async def _measure_and_print(context: CommandContext, seconds: float, size: int,
         record |= {f"shown_{name}": _format_milliseconds(record[f"{name}_ms"]) for name in ("p50", "p99")}
     setup: dict[str, Any] = {"payload_bytes": size, "concurrency": concurrency, "loop": loop}
     versions = {"pychasqui": __version__, "python": platform.python_version()}
-    context.output.print_table("measures", COLUMNS, records, **setup, **versions)
+    context.output.print_table_or_json("measures", COLUMNS, records, **setup, **versions)
 
 
 @asynccontextmanager
-async def _open_private_queue(context: CommandContext) -> AsyncIterator[Queue]:
+async def _open_private_queue_and_remove_it(context: CommandContext) -> AsyncIterator[Queue]:
     """A queue that nobody else uses; it is removed at the end, also after Ctrl-C."""
     from ..queue import Queue  # here and below, so that --help does not wait for the import
 
@@ -117,13 +117,13 @@ class Measures:
         self._added = 0
 
     async def measure_adding_one_by_one(self) -> dict[str, Any]:
-        times, took_s = await self._time_calls_repeatedly(self._add_job)
-        return _make_measure_record("add, one by one", len(times), took_s, times)
+        times, took_s = await self._time_calls_repeatedly(self._add_and_count_job)
+        return _make_measure_fields("add, one by one", len(times), took_s, times)
 
     async def measure_adding_from_tasks(self) -> dict[str, Any]:
-        repeated = await asyncio.gather(*(self._time_calls_repeatedly(self._add_job) for _ in range(TASKS)))
+        repeated = await asyncio.gather(*(self._time_calls_repeatedly(self._add_and_count_job) for _ in range(TASKS)))
         times = [time_s for some, _ in repeated for time_s in some]
-        return _make_measure_record(
+        return _make_measure_fields(
             f"add, from {TASKS} tasks", len(times), max(took_s for _, took_s in repeated), times
         )
 
@@ -135,7 +135,7 @@ class Measures:
             self._added += BULK
 
         times, took_s = await self._time_calls_repeatedly(add_bulk)
-        return _make_measure_record(f"add, in bulks of {BULK:,}", BULK * len(times), took_s)
+        return _make_measure_fields(f"add, in bulks of {BULK:,}", BULK * len(times), took_s)
 
     async def measure_running_added_jobs_then_purge(self) -> dict[str, Any]:
         """Runs what the other measures have added, until all is done or the time is up."""
@@ -152,7 +152,7 @@ class Measures:
             count, took_s = len(begun_at), begun_at[-1] - begun_at[0]
         await self._queue.purge("waiting")
         self._added = 0
-        return _make_measure_record(f"work, {self._concurrency} at a time", count - 1, took_s)
+        return _make_measure_fields(f"work, {self._concurrency} at a time", count - 1, took_s)
 
     async def measure_start_latency(self) -> dict[str, Any]:
         """From the add of a job to the call of its handler, each job alone."""
@@ -168,14 +168,14 @@ class Measures:
 
         async with self._make_worker(handle):
             times, took_s = await self._time_calls_repeatedly(add_and_wait)
-        return _make_measure_record("add until its handler runs", len(times), took_s, times)
+        return _make_measure_fields("add until its handler runs", len(times), took_s, times)
 
     def _make_worker(self, handler: Callable[[Job], Awaitable[None]]) -> Worker:
         from ..worker import Worker
 
         return Worker(self._queue.name, handler, redis_url=self._redis_url, concurrency=self._concurrency)
 
-    async def _add_job(self) -> None:
+    async def _add_and_count_job(self) -> None:
         await self._queue.add("bench", self._data)
         self._added += 1
 
@@ -191,18 +191,18 @@ class Measures:
         return times, at - begun
 
 
-def _make_measure_record(measure: str, jobs: int, took_s: float, times: list[float] | None = None) -> dict[str, Any]:
+def _make_measure_fields(measure: str, jobs: int, took_s: float, times: list[float] | None = None) -> dict[str, Any]:
     ordered = sorted(times or ())
     return {
         "measure": measure,
         "jobs": jobs,
         "per_s": round(jobs / max(took_s, 1e-9)),
-        "p50_ms": _percentile_ms(ordered, 0.5),
-        "p99_ms": _percentile_ms(ordered, 0.99),
+        "p50_ms": _choose_percentile_ms(ordered, 0.5),
+        "p99_ms": _choose_percentile_ms(ordered, 0.99),
     }
 
 
-def _percentile_ms(ordered_s: list[float], share: float) -> float | None:
+def _choose_percentile_ms(ordered_s: list[float], share: float) -> float | None:
     return round(1000 * ordered_s[int(share * (len(ordered_s) - 1))], 3) if ordered_s else None
 
 

@@ -12,9 +12,9 @@ import click
 
 from ..errors import ChasquiError, printable
 from .exits import CommandFailure, ExitCode
-from .known_queues import describe_unknown_queues
+from .known_queues import find_and_describe_unknown_queues
 from .options import SPAN, CommandContext, add_common_options, queues_argument
-from .ps import choose_given_or_all_queue_names
+from .ps import use_given_or_find_all_queue_names
 from .tables import Column
 from .values import Kind, format_count, format_span, format_value_for_pipe
 
@@ -105,7 +105,7 @@ class Measured(NamedTuple):
         bound = "at least" if self.check == "workers" else "at most"
         return f"{bound} {format_span(self.limit) if self.is_span else f'{self.limit:,}'}"
 
-    def to_record(self) -> dict[str, Any]:
+    def to_fields(self) -> dict[str, Any]:
         names = ("value_ms", "threshold_ms") if self.is_span else ("value", "threshold")
         return {
             "queue": self.queue,
@@ -142,7 +142,7 @@ def check_thresholds(
     if nagios:
         return _run_nagios_check(context, queue_names, given)
     measured, _, unknown = context.run(measure_queues(context, queue_names, given))
-    records = [one.to_record() for one in measured]
+    records = [one.to_fields() for one in measured]
     is_breached = any(one.is_breached for one in measured)
     if context.output.is_json:
         context.output.print_json_list("checks", records, is_breached=is_breached)
@@ -153,7 +153,7 @@ def check_thresholds(
                 "shown": one.shown_value if context.output.is_terminal else exact,
                 "shown_limit": one.shown_limit,
             }
-        context.output.print_table("checks", COLUMNS, records, empty="there are no queues")
+        context.output.print_table_or_json("checks", COLUMNS, records, empty="there are no queues")
     for text in unknown.values() if is_breached else ():
         context.output.print_message_to_stderr(text)
     if unknown and not is_breached:
@@ -166,12 +166,12 @@ async def measure_queues(
 ) -> tuple[list[Measured], list[str], dict[str, str]]:
     """Returns what was measured, the names of the queues that are paused, and those that no queue has with a text."""
     async with context.make_queues() as server:
-        overviews = await server.overview(await choose_given_or_all_queue_names(context, server, names))
+        overviews = await server.overview(await use_given_or_find_all_queue_names(context, server, names))
         for overview in overviews:
             if overview.error is not None:
                 raise CommandFailure(f"queue {overview.name} cannot be read: {printable(overview.error, 500)}")
-        empty = [overview.name for overview in overviews if _is_empty(overview)]
-        unknown = await describe_unknown_queues(server, empty) if empty else {}
+        empty = [overview.name for overview in overviews if _has_no_jobs_workers_or_pause(overview)]
+        unknown = await find_and_describe_unknown_queues(server, empty) if empty else {}
         answers = await asyncio.gather(
             *(_measure_queue(server, one, thresholds, is_known=one.name not in unknown) for one in overviews)
         )
@@ -179,7 +179,7 @@ async def measure_queues(
     return [one for answer in answers for one in answer], paused, unknown
 
 
-def _is_empty(overview: QueueOverview) -> bool:
+def _has_no_jobs_workers_or_pause(overview: QueueOverview) -> bool:
     has_jobs = overview.waiting or overview.running or overview.delayed or overview.dead or overview.repeatables
     return not (has_jobs or overview.workers or overview.is_paused)
 

@@ -31,10 +31,10 @@ def config(context: CommandContext) -> None:
         found = find_settings(redis_url=given)
     except InvalidArgument as error:
         raise click.UsageError(str(error)) from None
-    context.output.print_table("settings", COLUMNS, [_setting_to_record(setting) for setting in found])
+    context.output.print_table_or_json("settings", COLUMNS, [_setting_to_fields(setting) for setting in found])
 
 
-def _setting_to_record(found: FoundSetting) -> dict[str, Any]:
+def _setting_to_fields(found: FoundSetting) -> dict[str, Any]:
     setting = SETTINGS[found.name]
     value = format_address_or_error(found.value) if found.name == "redis_url" else found.value
     return {

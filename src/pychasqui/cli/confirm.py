@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import click
 
 from .exits import CommandFailure, ExitCode
-from .interruptible_input import open_interruptible, stop_reading_at_ctrl_c
+from .interruptible_input import ctrl_c_ends_reads, open_interruptible_if_possible
 from .options import CommandContext
 from .standard_streams import print_to_stderr
 
@@ -32,13 +32,13 @@ def confirm_or_end_command(
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise CommandFailure(f"{question} Nobody can be asked here: --yes does it without asking", ExitCode.USAGE)
     wanted = "[y/N]" if expected is None else f"Type {expected} to go on:"
-    answer = _read_answer(f"{question} {wanted} ")
+    answer = _ask_and_read_answer(f"{question} {wanted} ")
     if answer == expected or (expected is None and answer.lower() in YES):
         return
     raise CommandFailure("aborted: nothing was changed", ExitCode.ABORTED)
 
 
-def _read_answer(prompt: str) -> str:
-    with stop_reading_at_ctrl_c():
+def _ask_and_read_answer(prompt: str) -> str:
+    with ctrl_c_ends_reads():
         print_to_stderr(prompt, ends_line=False)
-        return open_interruptible(sys.stdin).readline().strip()
+        return open_interruptible_if_possible(sys.stdin).readline().strip()

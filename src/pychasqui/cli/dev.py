@@ -87,22 +87,22 @@ class _DevSession:
             # Of any other URL the address lacks the password and options, so that it is no value for the variable.
             name = "CHASQUI_REDIS_URL=" if self._is_private else "redis "
             print_to_stderr(f"pychasqui {__version__} dev\n  {name}{queues.redis_address}")
-            self._status_line.open()
+            self._status_line.open_output_terminal_if_shown()
             try:
                 await self._start_worker()
-                while not await self._pause_and_check_stop():
+                while not await self._wait_and_tell_if_stopping():
                     if changed := await asyncio.to_thread(self._watch.find_files_changed_since_last_call):
                         more = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
                         self._status_line.print_line(f"{printable(changed[0])}{more} changed: the worker starts again")
-                        await self._end_worker()
+                        await self._end_worker_by_killing_if_late()
                         await self._start_worker()
-                    await self._report_if_worker_has_ended()
-                    await self._show_queues(queues)
+                    await self._report_and_forget_worker_if_ended()
+                    await self._read_and_show_queues(queues)
             finally:
-                await self._end_worker()
+                await self._end_worker_by_killing_if_late()
                 self._status_line.close()
 
-    async def _pause_and_check_stop(self) -> bool:
+    async def _wait_and_tell_if_stopping(self) -> bool:
         with suppress(TimeoutError):
             await asyncio.wait_for(self._is_stopping.wait(), LOOK_EVERY_S)
         return self._is_stopping.is_set()
@@ -112,7 +112,7 @@ class _DevSession:
         output = self._status_line.output_fd
         self._worker = await asyncio.create_subprocess_exec(*words, env=self._environment, stdout=output, stderr=output)
 
-    async def _end_worker(self) -> None:
+    async def _end_worker_by_killing_if_late(self) -> None:
         """Lets the worker finish what it runs, for a while."""
         worker, self._worker = self._worker, None
         if worker is None or worker.returncode is not None:
@@ -126,14 +126,14 @@ class _DevSession:
                 worker.kill()
             await worker.wait()
 
-    async def _report_if_worker_has_ended(self) -> None:
+    async def _report_and_forget_worker_if_ended(self) -> None:
         if self._worker is not None and self._worker.returncode is not None:
             self._status_line.print_line(
                 f"the worker has ended with exit code {self._worker.returncode}; it starts again with a change"
             )
             self._worker = None
 
-    async def _show_queues(self, queues: Queues) -> None:
+    async def _read_and_show_queues(self, queues: Queues) -> None:
         if not self._status_line.is_shown:
             return
         try:
@@ -142,7 +142,7 @@ class _DevSession:
             line = printable(str(error))
         else:
             line = " | ".join(map(_describe_queue, overviews)) or "no queue has had a job yet"
-        self._status_line.show(line)
+        self._status_line.show_if_at_line_start(line)
 
 
 def _describe_queue(queue: QueueOverview) -> str:

@@ -10,7 +10,7 @@ import click
 
 from ..errors import printable
 from .dlq_files import export_letters, import_letters
-from .dlq_letters import LETTER, LETTER_ID, add_filter_options, died_at_ms, letter_to_record, summarize_letter
+from .dlq_letters import LETTER, LETTER_ID, add_filter_options, letter_to_fields, read_death_time_ms, summarize_letter
 from .dlq_moves import remove_letters, replay_letters
 from .exits import CommandFailure, ExitCode
 from .known_queues import explain_empty_queue
@@ -106,10 +106,10 @@ async def _print_letters(
         "" if found else await explain_empty_queue(context, queue.name, f"queue {queue.name} has no {such}dead letters")
     )
     letters, is_cut = found[:limit], len(found) > limit
-    context.output.print_table(
+    context.output.print_table_or_json(
         "letters",
         LIST_COLUMNS if context.output.is_terminal else PIPE_COLUMNS,
-        [{**letter_to_record(one), "summary": summarize_letter(one)} for one in letters],
+        [{**letter_to_fields(one), "summary": summarize_letter(one)} for one in letters],
         empty=empty,
         queue=queue.name,
         next=letters[-1].dlq_id if is_cut else None,
@@ -139,10 +139,10 @@ async def _print_first_letters(context: CommandContext, queue: Queue, limit: int
         letters = await queue.dlq.page(limit=limit)
     reasons = Counter(letter.reason for letter in letters)
     empty = "" if letters else await explain_empty_queue(context, queue.name, f"queue {queue.name} has no dead letters")
-    context.output.print_table(
+    context.output.print_table_or_json(
         "letters",
         PEEK_COLUMNS,
-        [letter_to_record(letter) for letter in letters],
+        [letter_to_fields(letter) for letter in letters],
         empty=empty,
         queue=queue.name,
         reasons=dict(reasons),
@@ -150,7 +150,7 @@ async def _print_first_letters(context: CommandContext, queue: Queue, limit: int
     if letters and not context.output.is_json:
         counted = [{"reason": reason, "count": count} for reason, count in reasons.most_common()]
         context.output.print_text("")
-        context.output.print_table(
+        context.output.print_table_or_json(
             "reasons", (Column("reason", "reason"), Column("count", "letters", Kind.COUNT)), counted
         )
 
@@ -178,7 +178,7 @@ async def _print_letter_groups(context: CommandContext, queue: Queue, letter_fil
         {
             **dict(zip(("name", "reason", "error_type"), kind, strict=True)),
             "count": count,
-            **make_iso_and_ms_fields(first_at=died_at_ms(first), last_at=died_at_ms(last)),
+            **make_iso_and_ms_fields(first_at=read_death_time_ms(first), last_at=read_death_time_ms(last)),
             "last_id": last.dlq_id,
             "last_error": summarize_letter(last),
         }
@@ -189,7 +189,7 @@ async def _print_letter_groups(context: CommandContext, queue: Queue, letter_fil
         "" if found else await explain_empty_queue(context, queue.name, f"queue {queue.name} has no {such}dead letters")
     )
     columns = TERMINAL_GROUP_COLUMNS if context.output.is_terminal else GROUP_COLUMNS
-    context.output.print_table("groups", columns, records, empty=empty, queue=queue.name)
+    context.output.print_table_or_json("groups", columns, records, empty=empty, queue=queue.name)
 
 
 @dlq.command()
@@ -201,10 +201,10 @@ def show(context: CommandContext, queue_name: str, wanted: str) -> None:
 
     ID is the id of the letter or of its job; of several letters of one job the newest is shown.
     """
-    context.run(_print_letter(context, context.make_queue(queue_name), wanted))
+    context.run(_print_letter_or_fail(context, context.make_queue(queue_name), wanted))
 
 
-async def _print_letter(context: CommandContext, queue: Queue, letter_or_job_id: str) -> None:
+async def _print_letter_or_fail(context: CommandContext, queue: Queue, letter_or_job_id: str) -> None:
     async with queue:
         letters = await queue.dlq.page(limit=1, ids=[letter_or_job_id]) if LETTER_ID.fullmatch(letter_or_job_id) else []
         letters = letters or [letter async for letter in queue.dlq.search(job_id=letter_or_job_id)]
@@ -216,7 +216,7 @@ async def _print_letter(context: CommandContext, queue: Queue, letter_or_job_id:
         )
     if len(letters) > 1:
         context.output.print_message_to_stderr(f"the job has {len(letters)} dead letters; this is the newest")
-    record = letter_to_record(letters[-1])
+    record = letter_to_fields(letters[-1])
     left_out = {column.key for column in islice(SHOW_COLUMNS, 4, None) if record.get(column.key) is None}
     columns = [column for column in SHOW_COLUMNS if column.key not in left_out or column.key == "data"]
-    context.output.print_facts(columns, {"queue": queue.name, **record})
+    context.output.print_facts_or_json(columns, {"queue": queue.name, **record})

@@ -13,10 +13,10 @@ import click
 
 from ..errors import printable
 from .confirm import dry_run_option
-from .dlq_letters import add_filter_options, decode_raw_fields, letter_to_export
+from .dlq_letters import add_filter_options, decode_raw_fields, letter_to_export_fields
 from .exits import CommandFailure
 from .export_file import STDOUT, open_export
-from .interruptible_input import open_interruptible, stop_reading_at_ctrl_c
+from .interruptible_input import ctrl_c_ends_reads, open_interruptible_if_possible
 from .options import CommandContext, add_common_options, queue_argument
 from .output import SCHEMA
 from .progress import ProgressBar, can_redraw_stderr
@@ -57,16 +57,16 @@ async def _export_letters(context: CommandContext, queue: Queue, letter_filter: 
     written = 0
     async with queue:
         total = await queue.dlq.count()
-        with open_export(path) as target, ProgressBar("exporting", total, is_shown=_is_bar_shown(target)) as bar:
+        with open_export(path) as target, ProgressBar("exporting", total, is_shown=_should_show_bar(target)) as bar:
             async for letter in queue.dlq.search(**letter_filter):
-                record = {"schema": SCHEMA, "queue": queue.name, **letter_to_export(letter)}
+                record = {"schema": SCHEMA, "queue": queue.name, **letter_to_export_fields(letter)}
                 target.write(f"{json.dumps(to_jsonable(record))}\n")
                 written += 1
-                bar.show(written)
+                bar.set_done_and_draw_if_due(written)
     context.output.print_message_to_stderr(f"exported {format_count(written, 'dead letter')} of queue {queue.name}")
 
 
-def _is_bar_shown(target: TextIO) -> bool:
+def _should_show_bar(target: TextIO) -> bool:
     return can_redraw_stderr() and not target.isatty()
 
 
@@ -81,16 +81,16 @@ def import_letters(context: CommandContext, queue_name: str, source: TextIO, dry
     Reads lines of JSON from FILE, or from standard input. A letter that the queue already has is left out, so that
     an import can be run again after an error. Imported letters get new ids and the time of the import.
     """
-    context.run(_import_letters(context, context.make_queue(queue_name), source, dry_run=dry_run))
+    context.run(_import_missing_letters(context, context.make_queue(queue_name), source, dry_run=dry_run))
 
 
-async def _import_letters(context: CommandContext, queue: Queue, source: TextIO, *, dry_run: bool) -> None:
+async def _import_missing_letters(context: CommandContext, queue: Queue, source: TextIO, *, dry_run: bool) -> None:
     added, present = 0, 0
     batch: list[DeadJob] = []
     async with queue:
         seen = {_hash_letter(letter) async for letter in queue.dlq.search()}
-        with stop_reading_at_ctrl_c(), ProgressBar("importing", None) as bar:
-            for letter in _read_letters(source, queue):
+        with ctrl_c_ends_reads(), ProgressBar("importing", None) as bar:
+            for letter in _parse_exported_letters(source, queue):
                 if _hash_letter(letter) in seen:
                     present += 1
                     continue
@@ -99,7 +99,7 @@ async def _import_letters(context: CommandContext, queue: Queue, source: TextIO,
                 if len(batch) == BATCH:
                     added += len(batch) if dry_run else await queue.dlq.restore(batch)
                     batch.clear()
-                    bar.show(added)
+                    bar.set_done_and_draw_if_due(added)
             added += len(batch) if dry_run else await queue.dlq.restore(batch)
     there = f"{present} {'was' if present == 1 else 'were'} there already"
     line = f"imported {format_count(added, 'dead letter', has_commas=False)}, {there}"
@@ -113,12 +113,12 @@ def _hash_letter(letter: DeadJob) -> bytes:
     return sha256(f"{letter.source_id}\0{letter.reason}\0".encode("utf-8", "replace") + letter.payload).digest()
 
 
-def _read_letters(source: TextIO, queue: Queue) -> Iterator[DeadJob]:
+def _parse_exported_letters(source: TextIO, queue: Queue) -> Iterator[DeadJob]:
     number = 0
     try:
-        for number, line in enumerate(open_interruptible(source), 1):  # noqa: B007  the error below names the line
+        for number, line in enumerate(open_interruptible_if_possible(source), 1):  # noqa: B007  the error below names the line
             if line.strip():
-                yield _read_letter(json.loads(line))
+                yield _parse_exported_letter(json.loads(line))
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise CommandFailure(
             f"line {max(1, number)} of {printable(source.name)} is no dead letter as `chasqui dlq export` writes it "
@@ -127,7 +127,7 @@ def _read_letters(source: TextIO, queue: Queue) -> Iterator[DeadJob]:
         ) from None
 
 
-def _read_letter(record: Any) -> DeadJob:
+def _parse_exported_letter(record: Any) -> DeadJob:
     from ..dlq import DeadJob, read_letter  # here, so that --help does not wait for the import
 
     if not isinstance(record, dict) or record.get("schema") != SCHEMA:

@@ -75,7 +75,7 @@ def describe_filter_except_ids(letter_filter: dict[str, Any]) -> str:
     return f" with {' and '.join(shown)}" if shown else ""
 
 
-def letter_to_record(letter: DeadJob) -> dict[str, Any]:
+def letter_to_fields(letter: DeadJob) -> dict[str, Any]:
     """A letter with its data, for a table or as JSON."""
     record = {
         "dlq_id": letter.dlq_id,
@@ -89,7 +89,7 @@ def letter_to_record(letter: DeadJob) -> dict[str, Any]:
         "error": letter.error,
         "traceback": letter.traceback,
         "worker": letter.worker,
-        **make_iso_and_ms_fields(died_at=died_at_ms(letter)),
+        **make_iso_and_ms_fields(died_at=read_death_time_ms(letter)),
         "payload_bytes": len(letter.payload),
     }
     try:
@@ -98,13 +98,13 @@ def letter_to_record(letter: DeadJob) -> dict[str, Any]:
         return {**record, "data": None, "data_error": str(error)}
 
 
-def died_at_ms(letter: DeadJob) -> int:
+def read_death_time_ms(letter: DeadJob) -> int:
     return int(letter.dlq_id.partition("-")[0])
 
 
-def letter_to_export(letter: DeadJob) -> dict[str, Any]:
+def letter_to_export_fields(letter: DeadJob) -> dict[str, Any]:
     """A letter as `dlq export` writes it. `payload` and `raw` have every byte of it; all else is for people."""
-    return {**letter_to_record(letter), "payload": _encode_base64(letter.payload), "raw": _encode_raw_fields(letter)}
+    return {**letter_to_fields(letter), "payload": _encode_base64(letter.payload), "raw": _encode_raw_fields(letter)}
 
 
 def _encode_raw_fields(letter: DeadJob) -> list[str | None]:
@@ -117,7 +117,7 @@ def _encode_base64(raw: bytes) -> str:
 
 
 def decode_raw_fields(raw: Any, payload: bytes) -> list[bytes]:
-    """Reads what letter_to_export() writes as `raw`; raises ValueError."""
+    """Reads what letter_to_export_fields() writes as `raw`; raises ValueError."""
     if not isinstance(raw, list) or len(raw) % 2 or not all(isinstance(word, (str, type(None))) for word in raw):
         raise ValueError("raw is no list of fields")
     return [payload if word is None else base64.b64decode(word, validate=True) for word in raw]

@@ -36,7 +36,7 @@ class LetterSurvey:
     newest: DeadJob | None = None
     kinds: Counter[tuple[str, str]] = field(default_factory=Counter)
 
-    def exclude_newer(self, letter_filter: dict[str, Any]) -> dict[str, Any]:
+    def make_filter_without_newer(self, letter_filter: dict[str, Any]) -> dict[str, Any]:
         """The same conditions without the letters that came after the survey: nobody has agreed to those."""
         return letter_filter if self.newest is None else {**letter_filter, "up_to": self.newest.dlq_id}
 
@@ -115,19 +115,19 @@ def replay_letters(
     queue = context.make_queue(queue_name)
     if data is not None:
         context.run(
-            _replay_one(
+            _confirm_and_replay_one_with_data(
                 context, queue, letter_filter, read_data_from_json_or_file(data), assume_yes=assume_yes, dry_run=dry_run
             )
         )
         return
     context.run(
-        _replay_letters(
+        _confirm_and_replay_letters(
             context, queue, letter_filter, limit=max_letters, rate=rate, assume_yes=assume_yes, dry_run=dry_run
         )
     )
 
 
-async def _replay_letters(
+async def _confirm_and_replay_letters(
     context: CommandContext,
     queue: Queue,
     letter_filter: dict[str, Any],
@@ -149,14 +149,17 @@ async def _replay_letters(
         if found.count and not dry_run:
             with ProgressBar("replaying", found.count, past="replayed") as bar:
                 replayed = await queue.dlq.replay(
-                    limit=found.count, rate=rate, on_progress=bar.show, **found.exclude_newer(letter_filter)
+                    limit=found.count,
+                    rate=rate,
+                    on_progress=bar.set_done_and_draw_if_due,
+                    **found.make_filter_without_newer(letter_filter),
                 )
     # In the words of the official binary, which has the limit there: scripts may read them.
     line = f"replayed {replayed}{'' if limit is None else f' of {limit}'} entries"
     _print_count(context, queue, "replayed", replayed, f"would have {line}" if dry_run else line, dry_run=dry_run)
 
 
-async def _replay_one(
+async def _confirm_and_replay_one_with_data(
     context: CommandContext, queue: Queue, letter_filter: dict[str, Any], data: Any, *, assume_yes: bool, dry_run: bool
 ) -> None:
     """Replays the one letter that matches, with other data."""
@@ -200,11 +203,13 @@ def remove_letters(
     if letter_filter and is_all:
         raise click.UsageError("--all contradicts ids and conditions: leave one of them out")
     context.run(
-        _remove_letters(context, context.make_queue(queue_name), letter_filter, assume_yes=assume_yes, dry_run=dry_run)
+        _confirm_and_remove_letters(
+            context, context.make_queue(queue_name), letter_filter, assume_yes=assume_yes, dry_run=dry_run
+        )
     )
 
 
-async def _remove_letters(
+async def _confirm_and_remove_letters(
     context: CommandContext, queue: Queue, letter_filter: dict[str, Any], *, assume_yes: bool, dry_run: bool
 ) -> None:
     async with queue:
@@ -217,7 +222,9 @@ async def _remove_letters(
                 context, f"Remove {format_count(found.count, 'dead letter')} for good?", assume_yes=assume_yes
             )
             with ProgressBar("removing", found.count, past="removed") as bar:
-                removed = await queue.dlq.remove(on_progress=bar.show, **found.exclude_newer(letter_filter))
+                removed = await queue.dlq.remove(
+                    on_progress=bar.set_done_and_draw_if_due, **found.make_filter_without_newer(letter_filter)
+                )
     line = f"removed {format_count(removed, 'entry', has_commas=False)}"
     _print_count(context, queue, "removed", removed, f"would have {line}" if dry_run else line, dry_run=dry_run)
 

@@ -12,7 +12,7 @@ import click
 from ..errors import ReplyError, printable
 from .exits import ExitCode
 from .options import TIMEOUT_S, CommandContext, add_common_options, queues_argument
-from .ps import choose_given_or_all_queue_names
+from .ps import use_given_or_find_all_queue_names
 from .tables import Column
 from .values import format_count
 
@@ -50,10 +50,12 @@ def doctor(context: CommandContext, queue_names: tuple[str, ...], shows_acl: boo
     With --acl it prints a line for redis-cli for each role: producer, worker, inspector and operator, with the rights
     to QUEUE that the role needs on this server. A QUEUE that ends with * stands for all queues whose names begin so.
     """
-    return context.run(_print_acl(context, queue_names) if shows_acl else _examine_and_print(context, queue_names))
+    return context.run(
+        _print_acl_users(context, queue_names) if shows_acl else _examine_and_print(context, queue_names)
+    )
 
 
-async def _print_acl(context: CommandContext, names: tuple[str, ...]) -> int:
+async def _print_acl_users(context: CommandContext, names: tuple[str, ...]) -> int:
     from ..doctor import Doctor
 
     async with Doctor(context.redis_url, timeout_s=TIMEOUT_S) as examiner:
@@ -72,7 +74,7 @@ async def _examine_and_print(context: CommandContext, names: tuple[str, ...]) ->
 
     async with context.make_queues() as queues, Doctor(context.redis_url, timeout_s=TIMEOUT_S) as examiner:
         found = await examiner.examine_server()
-        for name in await choose_given_or_all_queue_names(context, queues, names):
+        for name in await use_given_or_find_all_queue_names(context, queues, names):
             try:
                 found += await examiner.examine_queue(name)
             except ReplyError as error:
@@ -84,7 +86,7 @@ async def _examine_and_print(context: CommandContext, names: tuple[str, ...]) ->
         _print_findings(context, address, found)
     else:
         records = [asdict(finding) for finding in found]
-        context.output.print_table("findings", COLUMNS, records, redis=address, has_problem=has_problem)
+        context.output.print_table_or_json("findings", COLUMNS, records, redis=address, has_problem=has_problem)
     return ExitCode.FAILED if has_problem else ExitCode.OK
 
 

@@ -12,7 +12,7 @@ from .options import CommandContext
 T = TypeVar("T")
 
 
-async def read_each_queue(
+async def read_each_queue_warning_of_unreadable(
     context: CommandContext, queue_names: Sequence[str], read: Callable[[str], Awaitable[T]], *, are_named: bool
 ) -> dict[str, T]:
     """Returns the answers by queue. If a queue that nobody has named cannot be read, a warning says so."""

@@ -50,10 +50,10 @@ def events(
         wanted = "$ for the next event, 0 for the oldest that is kept, or the id of an event such as 1794810739217-0"
         raise click.BadParameter(f"{start[:100]!r} must be {wanted}", param_hint="'--from'")
     filters: dict[str, Any] = {"names": kinds or None, "job_ids": job_ids or None}
-    context.run(_print_events(context, queue_name, start, filters, limit))
+    context.run(_print_events_until_limit(context, queue_name, start, filters, limit))
 
 
-async def _print_events(
+async def _print_events_until_limit(
     context: CommandContext, queue_name: str, start: str, filters: dict[str, Any], limit: int | None
 ) -> None:
     from ..events import QueueEvents
@@ -61,7 +61,7 @@ async def _print_events(
     seen = 0
     async with QueueEvents(queue_name, redis_url=context.redis_url, last_event_id=start, **filters) as reader:
         async for event in reader:
-            context.output.print_line_or_json(_event_to_record(event), _format_event(event))
+            context.output.print_line_or_json(_event_to_fields(event), _format_event(event))
             seen += 1
             if seen == limit:
                 return
@@ -71,7 +71,7 @@ def _read_time_ms_in_event_id(event: QueueEvent) -> int:
     return int(event.event_id.partition("-")[0])
 
 
-def _event_to_record(event: QueueEvent) -> dict[str, Any]:
+def _event_to_fields(event: QueueEvent) -> dict[str, Any]:
     return {
         **make_iso_and_ms_fields(at=_read_time_ms_in_event_id(event)),
         "event_id": event.event_id,

@@ -38,7 +38,7 @@ class CommandFailure(click.ClickException):
         self.code = code
 
 
-def exit_code_of(error: ChasquiError) -> ExitCode:
+def choose_exit_code(error: ChasquiError) -> ExitCode:
     return ExitCode.REDIS if isinstance(error, (RedisTrouble, ServerNotFound)) else ExitCode.FAILED
 
 
@@ -48,7 +48,7 @@ def run_to_exit_code(command: Callable[[], Any]) -> int:
         code = command()
     except ChasquiError as error:
         print_to_stderr(f"Error: {printable(str(error), MAX_ERROR_CHARS, keep=LINE_END)}")
-        return exit_code_of(error)
+        return choose_exit_code(error)
     except click.ClickException as error:
         with suppress(OSError):
             error.show()

@@ -29,7 +29,7 @@ def open_export(path: str) -> Iterator[TextIO]:
         sys.stdout.flush()
         return
     try:
-        with _open_stream(path) if _is_stream(path) else _open_replacement(path) as target:
+        with _open_stream(path) if _is_device_or_pipe(path) else _open_replacement(path) as target:
             yield target
     except ChasquiError:  # of Redis; some are an OSError, too
         raise
@@ -37,7 +37,7 @@ def open_export(path: str) -> Iterator[TextIO]:
         raise CommandFailure(f"{printable(path, 300)} cannot be written: {error.strerror or error}") from None
 
 
-def _is_stream(path: str) -> bool:
+def _is_device_or_pipe(path: str) -> bool:
     try:
         return not stat.S_ISREG(os.stat(path).st_mode)
     except FileNotFoundError:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .each_queue import read_each_queue
+from .each_queue import read_each_queue_warning_of_unreadable
 from .options import CommandContext, add_common_options, group_option, queue_argument, queues_argument
-from .ps import choose_given_or_all_queue_names
+from .ps import use_given_or_find_all_queue_names
 from .tables import Column
 from .values import Kind, make_iso_and_ms_fields, now_ms
 
@@ -51,18 +51,18 @@ def inspect_queues(context: CommandContext, queue_names: tuple[str, ...], group:
 
 async def _print_facts(context: CommandContext, names: Sequence[str], group: str) -> None:
     async with context.make_queues() as queues:
-        chosen = await choose_given_or_all_queue_names(context, queues, names)
-        facts = await read_each_queue(
+        chosen = await use_given_or_find_all_queue_names(context, queues, names)
+        facts = await read_each_queue_warning_of_unreadable(
             context, chosen, lambda name: queues.official_facts(name, group=group), are_named=bool(names)
         )
     if context.output.is_json:
-        context.output.print_json_list("queues", [_facts_to_record(name, one) for name, one in facts.items()])
+        context.output.print_json_list("queues", [_facts_to_fields(name, one) for name, one in facts.items()])
         return
     if not chosen:
         context.output.print_message_to_stderr("there are no queues")
     for place, (name, one) in enumerate(facts.items()):
         context.output.print_text(f"{chr(10) if place else ''}{name}")
-        context.output.print_table("facts", COLUMNS, _make_rows(one))
+        context.output.print_table_or_json("facts", COLUMNS, _make_rows(one))
 
 
 @click.command()
@@ -91,16 +91,16 @@ async def _print_facts_repeatedly(context: CommandContext, name: str, interval_m
         while True:
             facts = await queues.official_facts(name, group=group)
             if output.is_json:
-                output.print_json({**make_iso_and_ms_fields(at=now_ms()), **_facts_to_record(name, facts)})
+                output.print_json({**make_iso_and_ms_fields(at=now_ms()), **_facts_to_fields(name, facts)})
             else:
                 with output.redraw_frame():
                     output.print_text(f"{name}, every {interval_ms} ms")
-                    output.print_table("facts", WATCH_COLUMNS, _make_rows(facts, before or facts))
+                    output.print_table_or_json("facts", WATCH_COLUMNS, _make_rows(facts, before or facts))
             before = facts
             await asyncio.sleep(interval_ms / 1000)
 
 
-def _facts_to_record(name: str, facts: OfficialFacts) -> dict[str, Any]:
+def _facts_to_fields(name: str, facts: OfficialFacts) -> dict[str, Any]:
     return {"queue": name, **asdict(facts), "pending": facts.pending or 0, "group_exists": facts.pending is not None}
 
 

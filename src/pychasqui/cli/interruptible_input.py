@@ -18,7 +18,7 @@ from typing import Any, TextIO
 
 
 @contextmanager
-def stop_reading_at_ctrl_c() -> Iterator[None]:
+def ctrl_c_ends_reads() -> Iterator[None]:
     """Makes Ctrl-C end a read of standard input: an event loop would only note it, and wait for the line."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
@@ -40,7 +40,7 @@ def _raise_if_ctrl_c_came_before() -> None:
         raise KeyboardInterrupt
 
 
-def open_interruptible(source: TextIO) -> TextIO:
+def open_interruptible_if_possible(source: TextIO) -> TextIO:
     """Opens what has not been read from `source` yet, whose buffer has to be empty; closing it leaves `source` open."""
     if sys.platform == "win32":  # select() knows only sockets there
         return source
@@ -63,14 +63,14 @@ class InterruptibleFile(io.FileIO):
 
 def wait_until_readable(fd: int) -> None:
     """Waits until a read would not wait. The handler of a signal that comes meanwhile may raise."""
-    if fd in _wait_for_any(fd, timeout_s=0.0):
+    if fd in _wait_for_readable(fd, timeout_s=0.0):
         return
     woken, waker = os.pipe()
     try:
         os.set_blocking(waker, False)
         before = signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
         try:
-            while fd not in _wait_for_any(fd, woken):  # its call runs the handler of a signal that came before
+            while fd not in _wait_for_readable(fd, woken):  # its call runs the handler of a signal that came before
                 os.read(woken, select.PIPE_BUF)
         finally:
             signal.set_wakeup_fd(before)
@@ -79,5 +79,5 @@ def wait_until_readable(fd: int) -> None:
         os.close(waker)
 
 
-def _wait_for_any(*fds: int, timeout_s: float | None = None) -> list[int]:
+def _wait_for_readable(*fds: int, timeout_s: float | None = None) -> list[int]:
     return select.select(fds, [], [], timeout_s)[0]

@@ -16,27 +16,27 @@ from os import _exit, getpid, kill, unlink
 from types import FrameType
 
 
-def end_at_sigterm_as_process_1() -> None:
+def install_sigterm_exit_if_process_1() -> None:
     """Has SIGTERM end process 1 of a container, as it ends any other process that does not handle it."""
     if getpid() == 1 and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
         with suppress(ValueError):  # not in the main thread, which alone gets signals
-            signal.signal(signal.SIGTERM, _end_process)
+            signal.signal(signal.SIGTERM, _exit_at_signal)
 
 
-def _end_process(number: int, _: FrameType | None) -> None:
+def _exit_at_signal(number: int, _: FrameType | None) -> None:
     _exit(128 + number)
 
 
-def let_ctrl_c_kill_process() -> None:
+def let_ctrl_c_kill_process_unless_ignored() -> None:
     """Has Ctrl-C end the process without a word. A process that ignores Ctrl-C, as behind nohup, still does."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         with suppress(ValueError):
-            signal.signal(signal.SIGINT, _end_process if getpid() == 1 else signal.SIG_DFL)
+            signal.signal(signal.SIGINT, _exit_at_signal if getpid() == 1 else signal.SIG_DFL)
 
 
-def let_ctrl_c_raise() -> None:
-    """Undoes let_ctrl_c_kill_process()."""
-    if signal.getsignal(signal.SIGINT) in (signal.SIG_DFL, _end_process):
+def let_ctrl_c_raise_again() -> None:
+    """Undoes let_ctrl_c_kill_process_unless_ignored()."""
+    if signal.getsignal(signal.SIGINT) in (signal.SIG_DFL, _exit_at_signal):
         with suppress(ValueError):
             signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -44,11 +44,11 @@ def let_ctrl_c_raise() -> None:
 @contextmanager
 def ctrl_c_kills_process() -> Iterator[None]:
     """Has Ctrl-C end the process while the block imports modules. Nothing may be held there that needs cleaning up."""
-    let_ctrl_c_kill_process()
+    let_ctrl_c_kill_process_unless_ignored()
     try:
         yield
     finally:
-        let_ctrl_c_raise()
+        let_ctrl_c_raise_again()
 
 
 @contextmanager
@@ -64,7 +64,7 @@ def removing_file_at_sigterm(path: str) -> Iterator[None]:
 
     replaced = {}
     for number in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) in (signal.SIG_DFL, _end_process):
+        if signal.getsignal(number) in (signal.SIG_DFL, _exit_at_signal):
             with suppress(ValueError):  # not in the main thread, which alone gets signals
                 replaced[number] = signal.signal(number, remove_file_and_end_process)
     try:

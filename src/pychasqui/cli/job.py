@@ -12,10 +12,10 @@ import click
 
 from ..errors import printable
 from .confirm import confirm_or_end_command, dry_run_option, yes_option
-from .each_queue import read_each_queue
+from .each_queue import read_each_queue_warning_of_unreadable
 from .exits import CommandFailure, ExitCode
 from .options import CommandContext, add_common_options
-from .ps import choose_given_or_all_queue_names
+from .ps import use_given_or_find_all_queue_names
 from .tables import Column
 from .values import Kind, encode_compact_json, format_count, make_iso_and_ms_fields
 
@@ -90,10 +90,12 @@ def job(
     follows = not no_follow
     acts: dict[str, Callable[[Queue, JobStatus], Awaitable[None]]] = {
         "status": lambda queue, status: _print_status_and_fail_if_unknown(context, queue, status),
-        "result": lambda queue, status: _print_result(context, queue, status),
-        "cancel": lambda queue, status: _cancel_job(context, queue, status, assume_yes=assume_yes, dry_run=dry_run),
-        "run": lambda queue, status: _run_job_now(context, queue, status, dry_run=dry_run),
-        "tail": lambda queue, status: _print_log(context, queue, status, follows=follows),
+        "result": lambda queue, status: _print_result_or_fail(context, queue, status),
+        "cancel": lambda queue, status: _confirm_and_cancel_job(
+            context, queue, status, assume_yes=assume_yes, dry_run=dry_run
+        ),
+        "run": lambda queue, status: _make_job_due_now_or_fail(context, queue, status, dry_run=dry_run),
+        "tail": lambda queue, status: _print_log_and_follow_if_asked(context, queue, status, follows=follows),
     }
     context.run(_find_job_and_act(context, job_id, queue_name, acts[action]))
 
@@ -116,7 +118,7 @@ async def _find_job_and_act(
     async with AsyncExitStack() as stack:
         names = [queue_name] if queue_name is not None else await _find_queue_names_unless_too_many(context)
         queues = {name: await stack.enter_async_context(context.make_queue(name)) for name in names}
-        statuses = await read_each_queue(
+        statuses = await read_each_queue_warning_of_unreadable(
             context, names, lambda name: queues[name].status(job_id), are_named=queue_name is not None
         )
         found = [(queues[name], status) for name, status in statuses.items() if status.state != "unknown"]
@@ -133,20 +135,20 @@ async def _find_job_and_act(
 
 async def _find_queue_names_unless_too_many(context: CommandContext) -> list[str]:
     async with context.make_queues() as queues:
-        names = await choose_given_or_all_queue_names(context, queues, [])
+        names = await use_given_or_find_all_queue_names(context, queues, [])
     if len(names) > MAX_QUEUES:
         raise click.UsageError(f"there are {len(names)} queues: name the job's queue by --queue")
     return names
 
 
 async def _print_status_and_fail_if_unknown(context: CommandContext, queue: Queue, status: JobStatus) -> None:
-    record = _status_to_record(queue, status)
+    record = _status_to_fields(queue, status)
     shown = record | {"ahead": _format_ahead(status)} if not context.output.is_json else record
     columns = [*FIRST_COLUMNS, *COLUMNS_OF[status.state]]
     columns += [Column("data", "data", Kind.DATA)] if status.entry_id or status.due_ms is not None else []
     columns += [Column("result", "result", Kind.DATA)] if status.has_result else []
     columns += [Column("note", "note")] if status.note else []
-    context.output.print_facts(columns, shown)
+    context.output.print_facts_or_json(columns, shown)
     if status.state == "unknown":
         raise _make_unknown_error(queue, status)
 
@@ -161,14 +163,14 @@ def _format_ahead(status: JobStatus) -> str | None:
     return f"{'' if status.ahead_is_exact else 'about '}{format_count(status.ahead, 'job')}"
 
 
-def _status_to_record(queue: Queue, status: JobStatus) -> dict[str, Any]:
+def _status_to_fields(queue: Queue, status: JobStatus) -> dict[str, Any]:
     record = asdict(status)
     for name in ("created_at", "since", "due"):
         record |= make_iso_and_ms_fields(**{name: record.pop(f"{name}_ms")})
     return {"queue": queue.name, **record}
 
 
-async def _print_result(context: CommandContext, queue: Queue, status: JobStatus) -> None:
+async def _print_result_or_fail(context: CommandContext, queue: Queue, status: JobStatus) -> None:
     if not status.has_result:
         why = status.note or f"it is {status.state}"
         raise CommandFailure(f"job {printable(status.id)!r} has no result: {printable(why, 500)}", ExitCode.NOT_FOUND)
@@ -178,7 +180,7 @@ async def _print_result(context: CommandContext, queue: Queue, status: JobStatus
         context.output.print_text(printable(encode_compact_json(status.result), 2**31))
 
 
-async def _cancel_job(
+async def _confirm_and_cancel_job(
     context: CommandContext, queue: Queue, status: JobStatus, *, assume_yes: bool, dry_run: bool
 ) -> None:
     job_label = f"job {printable(status.id)} ({printable(status.name)}) of queue {queue.name}"
@@ -196,7 +198,7 @@ async def _cancel_job(
     _print_new_state(context, queue, status, "cancelled" if answer == "removed" else "stopping")
 
 
-async def _run_job_now(context: CommandContext, queue: Queue, status: JobStatus, *, dry_run: bool) -> None:
+async def _make_job_due_now_or_fail(context: CommandContext, queue: Queue, status: JobStatus, *, dry_run: bool) -> None:
     job_label = _require_delayed_and_describe_job(queue, status, "run now")
     if dry_run:
         context.output.print_message_to_stderr(f"would run {job_label} now")
@@ -220,7 +222,9 @@ def _print_new_state(context: CommandContext, queue: Queue, status: JobStatus, s
     )
 
 
-async def _print_log(context: CommandContext, queue: Queue, status: JobStatus, *, follows: bool) -> None:
+async def _print_log_and_follow_if_asked(
+    context: CommandContext, queue: Queue, status: JobStatus, *, follows: bool
+) -> None:
     after, has_lines = "", False
     while True:
         state = (await queue.status(status.id)).state if follows else ""

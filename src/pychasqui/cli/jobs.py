@@ -66,14 +66,14 @@ async def _print_jobs(
         context.output.print_message_to_stderr(f"only the first {searched:,} jobs were looked at")
     # Behind jobs of one name that were cut off, the position would pass over some.
     following = position if len(found) <= limit else None
-    records = [_job_to_record(job) for job in found[:limit]]
+    records = [_job_to_fields(job) for job in found[:limit]]
     empty = f"no job is {state}" if name is None else f"no job named {printable(name)!r} is {state}"
     if not found:
         empty = await explain_empty_queue(context, queue_name, empty)
-    context.output.print_table("jobs", COLUMNS[state], records, empty=empty, next=following)
+    context.output.print_table_or_json("jobs", COLUMNS[state], records, empty=empty, next=following)
 
 
-def _job_to_record(job: JobView) -> dict[str, Any]:
+def _job_to_fields(job: JobView) -> dict[str, Any]:
     record: dict[str, Any] = {
         "id": job.id,
         "name": job.name,

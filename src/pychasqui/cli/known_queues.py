@@ -17,11 +17,11 @@ async def explain_empty_queue(context: CommandContext, queue_name: str, default_
     if context.output.is_json:  # which has no messages
         return default_text
     async with context.make_queues() as queues:
-        unknown = await describe_unknown_queues(queues, [queue_name])
+        unknown = await find_and_describe_unknown_queues(queues, [queue_name])
     return unknown.get(queue_name, default_text)
 
 
-async def describe_unknown_queues(queues: Queues, queue_names: Sequence[str]) -> dict[str, str]:
+async def find_and_describe_unknown_queues(queues: Queues, queue_names: Sequence[str]) -> dict[str, str]:
     """Returns the names that no queue has, each with a text that says so and names the queue that may be meant."""
     try:
         found = await queues.find_names()

@@ -10,12 +10,12 @@ import click
 
 from .._version import __version__
 from .exits import run_to_exit_code
-from .interrupts import ctrl_c_kills_process, let_ctrl_c_raise
-from .standard_streams import open_closed_standard_streams
+from .interrupts import ctrl_c_kills_process, let_ctrl_c_raise_again
+from .standard_streams import replace_closed_standard_streams
 
 
 @dataclass(frozen=True)
-class Entry:
+class CommandEntry:
     """The module and function of a command, and its line in the list of commands."""
 
     module: str
@@ -24,34 +24,36 @@ class Entry:
 
 
 COMMANDS = {
-    "worker": Entry("pychasqui.cli.worker", "worker", "Run workers."),
-    "exporter": Entry("pychasqui.cli.exporter", "exporter", "Serve the state of queues to Prometheus."),
-    "demo": Entry("pychasqui.cli.demo", "demo", "Watch 100,000 jobs go through a queue."),
-    "dev": Entry("pychasqui.cli.dev", "dev", "Run a worker while you write it."),
-    "bench": Entry("pychasqui.cli.bench", "bench", "Measure how fast jobs go through your server."),
-    "ps": Entry("pychasqui.cli.ps", "ps", "Show all queues, one row each."),
-    "inspect": Entry("pychasqui.cli.inspect", "inspect_queues", "Show the depths of a queue's keys."),
-    "watch": Entry("pychasqui.cli.inspect", "watch", "Show the depths of a queue's keys again and again."),
-    "events": Entry("pychasqui.cli.events", "events", "Show the events of a queue as they happen."),
-    "workers": Entry("pychasqui.cli.workers", "workers", "Show the living workers."),
-    "jobs": Entry("pychasqui.cli.jobs", "jobs", "Show the jobs of one state."),
-    "job": Entry("pychasqui.cli.job", "job", "Show where a job is; cancel it or run it now."),
-    "tasks": Entry("pychasqui.cli.tasks", "tasks", "Show the tasks of an App."),
-    "promoter": Entry("pychasqui.cli.promoter_and_scheduler", "promoter", "Move due delayed jobs to their queues."),
-    "scheduler": Entry("pychasqui.cli.promoter_and_scheduler", "scheduler", "Fire due repeatables."),
-    "completion": Entry("pychasqui.cli.completion", "completion", "Print the script that completes in a shell."),
-    "dlq": Entry("pychasqui.cli.dlq", "dlq", "Show, replay, remove, export and import dead letters."),
-    "repeatable": Entry(
+    "worker": CommandEntry("pychasqui.cli.worker", "worker", "Run workers."),
+    "exporter": CommandEntry("pychasqui.cli.exporter", "exporter", "Serve the state of queues to Prometheus."),
+    "demo": CommandEntry("pychasqui.cli.demo", "demo", "Watch 100,000 jobs go through a queue."),
+    "dev": CommandEntry("pychasqui.cli.dev", "dev", "Run a worker while you write it."),
+    "bench": CommandEntry("pychasqui.cli.bench", "bench", "Measure how fast jobs go through your server."),
+    "ps": CommandEntry("pychasqui.cli.ps", "ps", "Show all queues, one row each."),
+    "inspect": CommandEntry("pychasqui.cli.inspect", "inspect_queues", "Show the depths of a queue's keys."),
+    "watch": CommandEntry("pychasqui.cli.inspect", "watch", "Show the depths of a queue's keys again and again."),
+    "events": CommandEntry("pychasqui.cli.events", "events", "Show the events of a queue as they happen."),
+    "workers": CommandEntry("pychasqui.cli.workers", "workers", "Show the living workers."),
+    "jobs": CommandEntry("pychasqui.cli.jobs", "jobs", "Show the jobs of one state."),
+    "job": CommandEntry("pychasqui.cli.job", "job", "Show where a job is; cancel it or run it now."),
+    "tasks": CommandEntry("pychasqui.cli.tasks", "tasks", "Show the tasks of an App."),
+    "promoter": CommandEntry(
+        "pychasqui.cli.promoter_and_scheduler", "promoter", "Move due delayed jobs to their queues."
+    ),
+    "scheduler": CommandEntry("pychasqui.cli.promoter_and_scheduler", "scheduler", "Fire due repeatables."),
+    "completion": CommandEntry("pychasqui.cli.completion", "completion", "Print the script that completes in a shell."),
+    "dlq": CommandEntry("pychasqui.cli.dlq", "dlq", "Show, replay, remove, export and import dead letters."),
+    "repeatable": CommandEntry(
         "pychasqui.cli.repeatable", "repeatable", "Show and change the jobs that a queue adds again and again."
     ),
-    "add": Entry("pychasqui.cli.add", "add", "Add a job, or one for each line of standard input."),
-    "pause": Entry("pychasqui.cli.queue_state", "pause", "Make the workers of a queue stop reading."),
-    "resume": Entry("pychasqui.cli.queue_state", "resume", "Make the workers of a paused queue read again."),
-    "purge": Entry("pychasqui.cli.queue_state", "purge", "Remove all jobs of a state from a queue, for good."),
-    "check": Entry("pychasqui.cli.check", "check_thresholds", "Compare queues with thresholds, for monitoring."),
-    "doctor": Entry("pychasqui.cli.doctor", "doctor", "Examine the server and its queues, and say what to do."),
-    "config": Entry("pychasqui.cli.config", "config", "Show each setting and where it came from."),
-    "version": Entry("pychasqui.cli.version", "version", "Show the versions of everything involved."),
+    "add": CommandEntry("pychasqui.cli.add", "add", "Add a job, or one for each line of standard input."),
+    "pause": CommandEntry("pychasqui.cli.queue_state", "pause", "Make the workers of a queue stop reading."),
+    "resume": CommandEntry("pychasqui.cli.queue_state", "resume", "Make the workers of a paused queue read again."),
+    "purge": CommandEntry("pychasqui.cli.queue_state", "purge", "Remove all jobs of a state from a queue, for good."),
+    "check": CommandEntry("pychasqui.cli.check", "check_thresholds", "Compare queues with thresholds, for monitoring."),
+    "doctor": CommandEntry("pychasqui.cli.doctor", "doctor", "Examine the server and its queues, and say what to do."),
+    "config": CommandEntry("pychasqui.cli.config", "config", "Show each setting and where it came from."),
+    "version": CommandEntry("pychasqui.cli.version", "version", "Show the versions of everything involved."),
 }
 
 ALIASES = {"status": "ps", "queues": "ps"}
@@ -92,6 +94,6 @@ def chasqui() -> None:
 
 
 def main() -> int:
-    let_ctrl_c_raise()
-    open_closed_standard_streams()
+    let_ctrl_c_raise_again()
+    replace_closed_standard_streams()
     return run_to_exit_code(lambda: chasqui.main(prog_name="chasqui", standalone_mode=False))

@@ -58,7 +58,7 @@ class Output:
 
     # The answer -----------------------------------------------------------------------------------------------------
 
-    def print_table(
+    def print_table_or_json(
         self,
         json_key: str,
         columns: Sequence[Column],
@@ -80,7 +80,7 @@ class Output:
                 format_for_terminal(columns, records, width=self.width, has_color=self.has_color, now_ms=now_ms())
             )
 
-    def print_facts(self, columns: Sequence[Column], record: Mapping[str, Any]) -> None:
+    def print_facts_or_json(self, columns: Sequence[Column], record: Mapping[str, Any]) -> None:
         """Writes one record as a list of titles and values, or as JSON: {"schema": 1, **record}.
 
         On a terminal long text follows on further lines, so that nothing of it is lost.

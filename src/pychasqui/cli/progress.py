@@ -31,7 +31,7 @@ class ProgressBar:
         self._next_at = 0.0
 
     def __enter__(self) -> Self:
-        self.show(0)
+        self.set_done_and_draw_if_due(0)
         return self
 
     def __exit__(
@@ -43,7 +43,7 @@ class ProgressBar:
             of_all = "" if self._total is None else f" of {self._total:,}"
             print_to_stderr(f"interrupted: {self._past} {self._done:,}{of_all}, and perhaps some more")
 
-    def show(self, done_count: int) -> None:
+    def set_done_and_draw_if_due(self, done_count: int) -> None:
         self._done = done_count
         if not self._is_shown or time.monotonic() < self._next_at:
             return

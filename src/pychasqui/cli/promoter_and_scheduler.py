@@ -97,19 +97,19 @@ def _run_role_for_queues(role: str, queue_names: Sequence[str], make_leader: Cal
 
 
 async def _run_until_signal(role: str, leaders: Sequence[Leader]) -> None:
-    def stop() -> None:
+    def stop_all() -> None:
         for leader in leaders:
             leader.shutdown()
 
     running = [asyncio.create_task(leader.run()) for leader in leaders]
     await asyncio.sleep(0)  # all have begun before a signal can stop them
     for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, stop)
+        asyncio.get_running_loop().add_signal_handler(number, stop_all)
     facts = {"redis": leaders[0].redis_address, "queues": ", ".join(leader.queue_name for leader in leaders)}
     lines = [f"pychasqui {__version__} {role}", *(f"  {name:<12} {value}" for name, value in facts.items())]
     print_to_stderr("\n".join(lines))
     try:
         await asyncio.gather(*running)
     finally:  # if one has failed for good, the others end with it
-        stop()
+        stop_all()
         await asyncio.wait(running)

@@ -51,14 +51,14 @@ def ps(context: CommandContext, queue_names: tuple[str, ...]) -> None:
 
 async def _print_queues(context: CommandContext, names: Sequence[str]) -> None:
     async with context.make_queues() as queues:
-        overviews = await queues.overview(await choose_given_or_all_queue_names(context, queues, names))
-    records = [_queue_to_record(one) for one in overviews]
+        overviews = await queues.overview(await use_given_or_find_all_queue_names(context, queues, names))
+    records = [_queue_to_fields(one) for one in overviews]
     is_plain = context.output.is_terminal and all(record["state"] == "ok" for record in records)
     columns = COLUMNS[:-1] if is_plain else COLUMNS  # a narrow terminal has room for longer names then
-    context.output.print_table("queues", columns, records, empty="there are no queues")
+    context.output.print_table_or_json("queues", columns, records, empty="there are no queues")
 
 
-async def choose_given_or_all_queue_names(context: CommandContext, queues: Queues, names: Sequence[str]) -> list[str]:
+async def use_given_or_find_all_queue_names(context: CommandContext, queues: Queues, names: Sequence[str]) -> list[str]:
     """The given names, each once; without any those of all queues that are found."""
     if names:
         return list(dict.fromkeys(names))
@@ -74,7 +74,7 @@ async def choose_given_or_all_queue_names(context: CommandContext, queues: Queue
     return found.names
 
 
-def _queue_to_record(overview: QueueOverview) -> dict[str, Any]:
+def _queue_to_fields(overview: QueueOverview) -> dict[str, Any]:
     record = asdict(overview)
     if overview.error is not None:
         return {"name": overview.name, "state": f"cannot be read: {overview.error}", "error": overview.error}

@@ -76,10 +76,14 @@ def purge(
     It says how many jobs that are, and asks for the name of the queue. Jobs that run cannot be removed.
     """
     chosen = list(dict.fromkeys(states))
-    context.run(_purge_states(context, context.make_queue(queue_name), chosen, assume_yes=assume_yes, dry_run=dry_run))
+    context.run(
+        _confirm_and_purge_states(
+            context, context.make_queue(queue_name), chosen, assume_yes=assume_yes, dry_run=dry_run
+        )
+    )
 
 
-async def _purge_states(
+async def _confirm_and_purge_states(
     context: CommandContext, queue: Queue, states: list[Purged], *, assume_yes: bool, dry_run: bool
 ) -> None:
     async with queue:
@@ -110,7 +114,7 @@ async def _purge_with_progress(queue: Queue, states: list[Purged], total: int, b
             while not (await asyncio.wait([purging], timeout=LOOK_EVERY_S))[0]:
                 counts = await queue.counts()
                 left = sum(int(getattr(counts, one)) for one in states)
-                bar.show(max(0, total - left))
+                bar.set_done_and_draw_if_due(max(0, total - left))
         except BaseException:
             purging.cancel()
             await asyncio.wait([purging])

@@ -20,7 +20,7 @@ from .options import SPAN, CommandContext, add_common_options, make_limit_option
 from .repeatable_files import apply
 from .tables import Column
 from .values import Kind, format_iso_time, format_span, make_iso_and_ms_fields
-from .wanted_repeatable import WantedRepeatable, read_pattern
+from .wanted_repeatable import WantedRepeatable, make_pattern_of_every_or_cron
 
 if TYPE_CHECKING:
     from ..queue import Queue
@@ -68,12 +68,12 @@ def list_repeatables(context: CommandContext, queue_name: str, limit: int) -> No
 async def _print_repeatables(context: CommandContext, queue: Queue, limit: int) -> None:
     async with queue:
         metas = await queue.repeatables.page(limit)
-    records = [repeatable_to_record(meta) for meta in metas]
+    records = [repeatable_to_fields(meta) for meta in metas]
     empty = f"queue {queue.name} has no repeatables"
-    context.output.print_table("repeatables", LIST_COLUMNS, records, empty=empty, queue=queue.name)
+    context.output.print_table_or_json("repeatables", LIST_COLUMNS, records, empty=empty, queue=queue.name)
 
 
-def repeatable_to_record(meta: RepeatableMeta) -> dict[str, Any]:
+def repeatable_to_fields(meta: RepeatableMeta) -> dict[str, Any]:
     pattern = meta.pattern
     return {
         "key": meta.key,
@@ -133,7 +133,7 @@ def print_fires(context: CommandContext, queue: Queue, fires: list[tuple[int, st
         {"key": key, "job_name": name, **make_iso_and_ms_fields(fires_at=fire_ms)} for fire_ms, key, name in fires
     ]
     columns = NEXT_COLUMNS if context.output.is_terminal else (NEXT_COLUMNS[0], *NEXT_COLUMNS[2:])
-    context.output.print_table("fires", columns, records, empty="nothing will fire", queue=queue.name)
+    context.output.print_table_or_json("fires", columns, records, empty="nothing will fire", queue=queue.name)
 
 
 async def find_repeatable_or_fail(queue: Queue, key: str) -> Repeatable:
@@ -183,7 +183,7 @@ def add_repeatable(context: CommandContext, queue_name: str, **given: Any) -> No
         key=given["key"],
         name=given["name"],
         data=read_data_from_json_or_file(given["data"]),
-        repeat=read_pattern(given["every"], given["cron"], given["tz"]),
+        repeat=make_pattern_of_every_or_cron(given["every"], given["cron"], given["tz"]),
         limit=given["limit"],
         start_after_ms=datetime_to_ms(given["start"]),
         end_before_ms=datetime_to_ms(given["end"]),
@@ -191,15 +191,17 @@ def add_repeatable(context: CommandContext, queue_name: str, **given: Any) -> No
         backoff=None if given["backoff"] is None else BackoffSpec.fixed(given["backoff"]),
         missed_fires=MissedFiresPolicy(given["missed"], given["max_catchup"]),
     )
-    context.run(_store_repeatable(context, context.make_queue(queue_name), wanted, dry_run=given["dry_run"]))
+    context.run(_store_or_preview_repeatable(context, context.make_queue(queue_name), wanted, dry_run=given["dry_run"]))
 
 
-async def _store_repeatable(context: CommandContext, queue: Queue, wanted: WantedRepeatable, *, dry_run: bool) -> None:
+async def _store_or_preview_repeatable(
+    context: CommandContext, queue: Queue, wanted: WantedRepeatable, *, dry_run: bool
+) -> None:
     from ..repeatables import list_next_fires  # here, so that --help does not wait for the import
 
     async with queue:
         try:
-            meta = await wanted.store(queue, dry_run=dry_run)
+            meta = await wanted.store_or_only_check(queue, dry_run=dry_run)
         except (InvalidArgument, InvalidType) as error:
             raise click.UsageError(str(error)) from None
     if dry_run:
@@ -207,7 +209,7 @@ async def _store_repeatable(context: CommandContext, queue: Queue, wanted: Wante
         print_fires(context, queue, [(fire_ms, meta.key, meta.job_name) for fire_ms in times_ms])
         return
     line = f"stored {printable(meta.key, 1024)}, fires next at {format_iso_time(meta.next_fire_ms)}"
-    context.output.print_line_or_json({"queue": queue.name, **repeatable_to_record(meta)}, line)
+    context.output.print_line_or_json({"queue": queue.name, **repeatable_to_fields(meta)}, line)
 
 
 def datetime_to_ms(moment: datetime | None) -> int | None:
@@ -258,10 +260,10 @@ async def _pause_or_resume_repeatable(
 @add_common_options
 def run(context: CommandContext, queue_name: str, key: str, dry_run: bool) -> None:
     """Add a job of a repeatable now, beside its schedule."""
-    context.run(_fire_now(context, context.make_queue(queue_name), key, dry_run=dry_run))
+    context.run(_fire_now_unless_dry_run(context, context.make_queue(queue_name), key, dry_run=dry_run))
 
 
-async def _fire_now(context: CommandContext, queue: Queue, key: str, *, dry_run: bool) -> None:
+async def _fire_now_unless_dry_run(context: CommandContext, queue: Queue, key: str, *, dry_run: bool) -> None:
     async with queue:
         found = await find_repeatable_or_fail(queue, key)
         if dry_run:
@@ -285,11 +287,13 @@ def remove(context: CommandContext, queue_name: str, key: str, assume_yes: bool,
     Jobs that it has added stay. On a terminal it asks; elsewhere it does not, as the official binary never does.
     """
     context.run(
-        _remove_repeatable(context, context.make_queue(queue_name), key, assume_yes=assume_yes, dry_run=dry_run)
+        _confirm_and_remove_repeatable(
+            context, context.make_queue(queue_name), key, assume_yes=assume_yes, dry_run=dry_run
+        )
     )
 
 
-async def _remove_repeatable(
+async def _confirm_and_remove_repeatable(
     context: CommandContext, queue: Queue, key: str, *, assume_yes: bool, dry_run: bool
 ) -> None:
     async with queue:

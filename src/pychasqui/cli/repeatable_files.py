@@ -15,7 +15,12 @@ from .confirm import confirm_or_end_command, dry_run_option, yes_option
 from .options import CommandContext, add_common_options, queue_argument
 from .tables import Column
 from .values import format_count
-from .wanted_repeatable import WantedRepeatable, parse_span_ms, read_backoff, read_pattern
+from .wanted_repeatable import (
+    WantedRepeatable,
+    make_backoff_of_span_or_table,
+    make_pattern_of_every_or_cron,
+    parse_span_ms,
+)
 
 if TYPE_CHECKING:
     from ..queue import Queue
@@ -55,7 +60,7 @@ def apply(context: CommandContext, queue_name: str, path: Path, prune: bool, ass
     """
     wanted = read_repeatables_file(path)
     queue = context.make_queue(queue_name)
-    context.run(_apply_file(context, queue, wanted, prune=prune, assume_yes=assume_yes, dry_run=dry_run))
+    context.run(_confirm_and_apply_file(context, queue, wanted, prune=prune, assume_yes=assume_yes, dry_run=dry_run))
 
 
 def read_repeatables_file(path: Path) -> list[WantedRepeatable]:
@@ -84,7 +89,7 @@ def _read_wanted_repeatable(key: str, fields: Any) -> WantedRepeatable:
             start_after_ms=_read_moment_ms(fields, "start"),
             end_before_ms=_read_moment_ms(fields, "end"),
             attempts=_read_positive_int(fields, "attempts"),
-            backoff=read_backoff(fields.get("backoff")),
+            backoff=make_backoff_of_span_or_table(fields.get("backoff")),
             missed_fires=MissedFiresPolicy(fields.get("missed", "skip"), fields.get("max_catchup")),
         )
     except (InvalidArgument, InvalidType, click.BadParameter) as error:
@@ -93,7 +98,9 @@ def _read_wanted_repeatable(key: str, fields: Any) -> WantedRepeatable:
 
 def _read_pattern(fields: dict[str, Any]) -> RepeatPattern:
     every = fields.get("every")
-    return read_pattern(None if every is None else parse_span_ms("every", every), fields.get("cron"), fields.get("tz"))
+    return make_pattern_of_every_or_cron(
+        None if every is None else parse_span_ms("every", every), fields.get("cron"), fields.get("tz")
+    )
 
 
 def _read_positive_int(fields: dict[str, Any], name: str) -> int | None:
@@ -112,7 +119,7 @@ def _read_moment_ms(fields: dict[str, Any], name: str) -> int | None:
     return round((value if value.tzinfo else value.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
-async def _apply_file(
+async def _confirm_and_apply_file(
     context: CommandContext,
     queue: Queue,
     wanted: list[WantedRepeatable],
@@ -124,10 +131,12 @@ async def _apply_file(
     async with queue:
         plan: list[tuple[str, str, str]] = []
         for one in wanted:
-            await _store_repeatable(queue, one, dry_run=True)  # all are checked before the first is stored
+            await _store_or_check_repeatable(queue, one, dry_run=True)  # all are checked before the first is stored
             key = one.key or ""
             found = await queue.repeatables.get(key)
-            plan.append(("new" if found is None else "same" if one.is_stored_as(found) else "changed", key, one.name))
+            plan.append(
+                ("new" if found is None else "same" if one.is_equal_to_stored(found) else "changed", key, one.name)
+            )
         kept = {one.key for one in wanted}
         surplus = [meta for meta in await queue.repeatables.page(MOST) if prune and meta.key not in kept]
         plan += [("removed", meta.key, meta.job_name) for meta in surplus]
@@ -138,19 +147,19 @@ async def _apply_file(
             confirm_or_end_command(context, question, assume_yes=assume_yes)
         if not dry_run:
             for one in wanted:
-                await _store_repeatable(queue, one)
+                await _store_or_check_repeatable(queue, one)
             for meta in surplus:
                 await queue.repeatables.remove(meta.key)
     records = [{"action": action, "key": key, "job_name": name} for action, key, name in plan]
-    context.output.print_table(
+    context.output.print_table_or_json(
         "repeatables", COLUMNS, records, empty="the file has no repeatables", queue=queue.name, dry_run=dry_run
     )
     if dry_run:
         context.output.print_message_to_stderr("nothing was changed")
 
 
-async def _store_repeatable(queue: Queue, wanted: WantedRepeatable, *, dry_run: bool = False) -> None:
+async def _store_or_check_repeatable(queue: Queue, wanted: WantedRepeatable, *, dry_run: bool = False) -> None:
     try:
-        await wanted.store(queue, dry_run=dry_run)
+        await wanted.store_or_only_check(queue, dry_run=dry_run)
     except (InvalidArgument, InvalidType) as error:
         raise click.UsageError(f"repeatable {printable(wanted.key or '')!r} of the file: {error}") from None

@@ -11,7 +11,7 @@ import click
 STREAMS = ("stdin", "stdout", "stderr")
 
 
-def open_closed_standard_streams() -> None:
+def replace_closed_standard_streams() -> None:
     """Opens /dev/null in the place of a stream that is closed. Else the next socket would get its number, and with it
     what is written to the stream."""
     for number, name in enumerate(STREAMS):

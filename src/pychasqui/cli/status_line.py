@@ -18,7 +18,8 @@ CHUNK_BYTES = 64 * 1024
 
 
 class StatusLine:
-    """open() -> the child writes to `output_fd`, show() draws the line -> close(). It needs a terminal."""
+    """open_output_terminal_if_shown() -> the child writes to `output_fd`, show_if_at_line_start() draws the line ->
+    close(). It needs a terminal."""
 
     def __init__(self) -> None:
         self.is_shown = can_redraw_stderr()
@@ -26,7 +27,7 @@ class StatusLine:
         self._read_fd: int | None = None
         self._is_at_line_start = True
 
-    def open(self) -> None:
+    def open_output_terminal_if_shown(self) -> None:
         if self.is_shown and sys.stdout.isatty():
             self._read_fd, self.output_fd = _open_terminal_like(sys.stderr.fileno())
             os.set_blocking(self._read_fd, False)
@@ -41,7 +42,7 @@ class StatusLine:
             os.close(self._read_fd)
             self._read_fd = self.output_fd = None
 
-    def show(self, text: str) -> None:
+    def show_if_at_line_start(self, text: str) -> None:
         """Draws the line. The cursor goes back to its start, so that the next output replaces it."""
         if self.is_shown and self._is_at_line_start:
             width = Output.make_for_stdout(as_json=False, no_color=True).width

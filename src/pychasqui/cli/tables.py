@@ -32,7 +32,7 @@ class Column:
     shrinks: bool = False  # it is cut first if the terminal is too narrow
     styles: Mapping[str, str] = field(default_factory=dict)  # rich styles by value; "*" for all others
 
-    def style_of(self, value: Any) -> str:
+    def choose_style(self, value: Any) -> str:
         if value is None or value == 0:
             return "dim"
         return self.styles.get(str(value), self.styles.get("*", ""))
@@ -62,9 +62,9 @@ def format_for_terminal(
         for record in records
     ]
     titles = [column.title for column in columns]
-    gap, widths = _fit_widths(columns, [titles, *rows] if has_titles else rows, width)
+    gap, widths = _choose_gap_and_widths(columns, [titles, *rows] if has_titles else rows, width)
     cells = [[cut_to_cells(cell, room) for cell, room in zip(row, widths, strict=True)] for row in rows]
-    styles = [[column.style_of(record.get(column.key)) for column in columns] for record in records]
+    styles = [[column.choose_style(record.get(column.key)) for column in columns] for record in records]
     if (
         has_color
         and (drawn := _draw_with_rich_if_installed(columns, cells, styles, widths, gap, has_titles)) is not None
@@ -78,7 +78,9 @@ def format_for_terminal(
     return "".join(f"{_pad_cells(columns, line, widths, gap)}\n" for line in lines)
 
 
-def _fit_widths(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int) -> tuple[int, list[int]]:
+def _choose_gap_and_widths(
+    columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int
+) -> tuple[int, list[int]]:
     """Returns the gap between columns and their widths: what they need, or less for those that shrink.
 
     The widest of them is cut first.

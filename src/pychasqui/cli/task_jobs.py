@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ..errors import InvalidArgument, printable
-from .app_targets import find_app_setting, load_app
+from .app_targets import find_app_setting, import_app_and_its_modules
 from .exits import CommandFailure
 from .output import Output
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 MakeJob = Callable[[Any], dict[str, Any]]
 
 
-def find_job_maker(app_target: str | None, queue_name: str, job_name: str, output: Output) -> MakeJob:
+def choose_job_maker_loading_app(app_target: str | None, queue_name: str, job_name: str, output: Output) -> MakeJob:
     """Returns what makes arguments of Queue.add() of data: those that the task of this name would be enqueued with.
 
     It raises InvalidArgument if a run of the task would refuse the data. An App that is named has to have the task.
@@ -28,7 +28,7 @@ def find_job_maker(app_target: str | None, queue_name: str, job_name: str, outpu
         return _make_job_maker_without_task(job_name)
     is_named = found.source == "argument"
     try:
-        app = load_app(found.value)
+        app = import_app_and_its_modules(found.value)
     except CommandFailure as error:
         if is_named:
             raise

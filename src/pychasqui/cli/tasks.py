@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .app_targets import find_app_setting, load_app
+from .app_targets import find_app_setting, import_app_and_its_modules
 from .options import CommandContext, add_common_options
 from .tables import Column
 
@@ -36,12 +36,12 @@ def tasks(context: CommandContext, target: str | None) -> None:
     found = find_app_setting(target).value
     if found is None:
         raise click.UsageError('name an App: chasqui tasks shop.app:app, or app = "shop.app:app" in chasqui.toml')
-    app = load_app(found)
-    records = [task_to_record(task, app) for _, task in sorted(app.tasks.items())]
-    context.output.print_table("tasks", COLUMNS, records, empty=f"{found} has no tasks", app=found)
+    app = import_app_and_its_modules(found)
+    records = [task_to_fields(task, app) for _, task in sorted(app.tasks.items())]
+    context.output.print_table_or_json("tasks", COLUMNS, records, empty=f"{found} has no tasks", app=found)
 
 
-def task_to_record(task: Task[..., Any], app: App) -> dict[str, Any]:
+def task_to_fields(task: Task[..., Any], app: App) -> dict[str, Any]:
     schedules = [one for one in app.load_parts().schedules if one.definition is task.definition]
     return {
         "task": task.name,

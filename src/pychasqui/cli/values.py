@@ -44,7 +44,7 @@ def format_value_for_terminal(value: Any, kind: Kind, now_ms: int) -> str:
         return format_relative_time(value, now_ms)
     if kind is Kind.SPAN:
         return format_span(value)
-    return printable(_as_text(value, kind), MAX_CELL_CHARS)
+    return printable(_to_text(value, kind), MAX_CELL_CHARS)
 
 
 def format_value_for_pipe(value: Any, kind: Kind) -> str:
@@ -58,10 +58,10 @@ def format_value_for_pipe(value: Any, kind: Kind) -> str:
         return f"{value / 1000:.3f}s"
     if kind is Kind.RATE:
         return f"{value:.1f}"
-    return printable(_as_text(value, kind), UNCUT)
+    return printable(_to_text(value, kind), UNCUT)
 
 
-def _as_text(value: Any, kind: Kind) -> str:
+def _to_text(value: Any, kind: Kind) -> str:
     return encode_compact_json(value) if kind is Kind.DATA or isinstance(value, bool) else str(value)
 
 

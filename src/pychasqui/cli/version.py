@@ -34,11 +34,11 @@ def gather_versions() -> dict[str, str | None]:
         "wire_format": WIRE_FORMAT,
         "python": f"{platform.python_version()} ({platform.python_implementation()})",
         "platform": platform.platform(),
-        **{name: _find_version(name) for name in LIBRARIES},
+        **{name: _find_version_if_installed(name) for name in LIBRARIES},
     }
 
 
-def _find_version(distribution: str) -> str | None:
+def _find_version_if_installed(distribution: str) -> str | None:
     try:
         return installed_version(distribution)
     except PackageNotFoundError:

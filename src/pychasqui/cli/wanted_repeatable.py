@@ -32,11 +32,11 @@ class WantedRepeatable:
     backoff: BackoffSpec | None = None
     missed_fires: MissedFiresPolicy
 
-    async def store(self, queue: Queue, *, dry_run: bool = False) -> RepeatableMeta:
+    async def store_or_only_check(self, queue: Queue, *, dry_run: bool = False) -> RepeatableMeta:
         options = {field.name: getattr(self, field.name) for field in fields(self)}
         return await queue.repeatables.upsert(**options, dry_run=dry_run)
 
-    def is_stored_as(self, stored: Repeatable) -> bool:
+    def is_equal_to_stored(self, stored: Repeatable) -> bool:
         meta, retry = stored.meta, stored.retry or RetryOverride()
         there = WantedRepeatable(
             key=meta.key,
@@ -53,7 +53,7 @@ class WantedRepeatable:
         return there == self
 
 
-def read_pattern(every_ms: int | None, cron: str | None, tz: str | None) -> RepeatPattern:
+def make_pattern_of_every_or_cron(every_ms: int | None, cron: str | None, tz: str | None) -> RepeatPattern:
     if (every_ms is None) == (cron is None):
         raise InvalidArgument("it needs either every or cron")
     if cron is not None:
@@ -64,7 +64,7 @@ def read_pattern(every_ms: int | None, cron: str | None, tz: str | None) -> Repe
     return RepeatPattern.every(every_ms)
 
 
-def read_backoff(given: Any) -> BackoffSpec | None:
+def make_backoff_of_span_or_table(given: Any) -> BackoffSpec | None:
     """A span is the wait before every retry; a table has the fields of a BackoffSpec, with spans in quotes."""
     if given is None:
         return None

@@ -161,11 +161,11 @@ def worker(**given: Any) -> int:
         import asyncio  # here and below, so that --help does not wait for the import
 
         from ..supervisor import SupervisorLink
-        from .worker_targets import import_targets, parse_target
+        from .worker_targets import import_targets_with_working_folder_on_path, parse_target
 
     metrics_port = given.pop("metrics_port")
     process_options = ProcessOptions(**{field.name: given.pop(field.name) for field in fields(ProcessOptions)})
-    given["targets"] = given["targets"] or find_default_targets()
+    given["targets"] = given["targets"] or find_default_targets_or_fail()
     options = WorkerOptions(**given)
     for target in options.targets:
         parse_target(target)
@@ -176,15 +176,15 @@ def worker(**given: Any) -> int:
     loop = choose_loop(options.loop_choice)
     if link is not None:
         link.start_watching()
-    found = import_targets(options.targets)
+    found = import_targets_with_working_folder_on_path(options.targets)
     set_up_logging_unless_done(
         options.log_format
     )  # after the import: a module that has set up logging itself is heeded
     if link is None:
         _heed_sighup_as_sigterm_unless_handled()
     with asyncio.Runner(loop_factory=loop.factory) as runner:
-        runner.run(_run_workers_in_loop(found, options, loop, link, metrics_port))
-    threading.Thread(target=_wait_then_warn_of_threads_that_keep_process_alive, daemon=True).start()
+        runner.run(_make_and_run_workers(found, options, loop, link, metrics_port))
+    threading.Thread(target=_warn_later_of_threads_still_alive, daemon=True).start()
     return ExitCode.OK
 
 
@@ -197,7 +197,7 @@ def _heed_sighup_as_sigterm_unless_handled() -> None:
         signal.signal(signal.SIGHUP, lambda _number, _frame: signal.raise_signal(signal.SIGTERM))
 
 
-def _wait_then_warn_of_threads_that_keep_process_alive() -> None:
+def _warn_later_of_threads_still_alive() -> None:
     """Python waits for threads of the program that are no daemons, however long they run."""
     time.sleep(THREADS_END_WITHIN_S)
     threads, main = threading.enumerate(), threading.main_thread()
@@ -206,7 +206,7 @@ def _wait_then_warn_of_threads_that_keep_process_alive() -> None:
         log.warning("the workers have stopped, and the process waits for the program's own threads: %s", names[:10])
 
 
-def find_default_targets() -> tuple[str, ...]:
+def find_default_targets_or_fail() -> tuple[str, ...]:
     """What to run if the command names nothing."""
     found = find_app_setting(None).value
     if found is None:
@@ -214,7 +214,7 @@ def find_default_targets() -> tuple[str, ...]:
     return (found,)
 
 
-async def _run_workers_in_loop(
+async def _make_and_run_workers(
     targets: Sequence[FoundTarget],
     options: WorkerOptions,
     loop: Loop,
@@ -223,11 +223,11 @@ async def _run_workers_in_loop(
 ) -> None:
     """Makes the workers inside the loop, because a factory may need a running one, and runs them."""
     from ..supervisor import adapt_to_supervisor, run_workers
-    from .worker_targets import make_workers
+    from .worker_targets import make_workers_and_enter_crew
 
     async with AsyncExitStack() as stack:
         workers = choose_workers_and_override_options(
-            [worker for target in targets for worker in await make_workers(target, stack)],
+            [worker for target in targets for worker in await make_workers_and_enter_crew(target, stack)],
             queues=options.queues,
             concurrency=options.concurrency,
             shutdown_timeout_s=options.shutdown_timeout_s,
@@ -236,7 +236,7 @@ async def _run_workers_in_loop(
         )
         if link is None:
             for worker in workers:
-                print_worker_banner(worker, options, loop)
+                print_or_log_worker_banner(worker, options, loop)
         else:
             workers = adapt_to_supervisor(workers, link, max_jobs=options.max_jobs)
         await run_workers(workers, link, until_idle=options.burst)
@@ -270,7 +270,7 @@ def run_supervisor(options: WorkerOptions, process_options: ProcessOptions, metr
     return asyncio.run(ProcessSupervisor(command, supervised).run())
 
 
-def print_worker_banner(worker: Worker, options: WorkerOptions, loop: Loop) -> None:
+def print_or_log_worker_banner(worker: Worker, options: WorkerOptions, loop: Loop) -> None:
     facts: dict[str, object] = {
         "redis": worker.redis_address,
         "queue": worker.queue_name,

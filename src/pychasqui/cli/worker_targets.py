@@ -18,7 +18,7 @@ import click
 
 from .. import App, Crew, Task, Worker
 from ..errors import ChasquiError
-from .exits import CommandFailure, ExitCode, exit_code_of
+from .exits import CommandFailure, ExitCode, choose_exit_code
 from .standard_streams import print_to_stderr
 
 PACKAGE = Path(__file__).parents[1]
@@ -52,17 +52,17 @@ def _suggest_module_of_file(path: str, attribute_path: str) -> str:
     return f": write {name}:{attribute_path or 'app'}"
 
 
-def import_targets(targets: Sequence[str]) -> list[FoundTarget]:
+def import_targets_with_working_folder_on_path(targets: Sequence[str]) -> list[FoundTarget]:
     """Imports the modules, also from the working folder."""
     named = [parse_target(target) for target in targets]
     sys.path.insert(0, os.getcwd())
     return [
-        FoundTarget(target, find_attribute(import_module_of_user(module_name, path), path))
+        FoundTarget(target, get_attribute_or_fail(import_module_of_user_or_fail(module_name, path), path))
         for target, (module_name, path) in zip(targets, named, strict=True)
     ]
 
 
-def import_module_of_user(name: str, attribute_path: str = "") -> ModuleType:
+def import_module_of_user_or_fail(name: str, attribute_path: str = "") -> ModuleType:
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
@@ -86,13 +86,13 @@ def print_traceback_and_make_failure(problem: str, error: Exception | SystemExit
     theirs = [frame for frame in frames if not frame.filename.startswith(HIDDEN_FRAME_FILES)]
     if isinstance(error, ChasquiError):
         position = f" ({theirs[-1].filename}, line {theirs[-1].lineno})" if theirs else ""
-        return CommandFailure(f"{problem}: {error}{position}", exit_code_of(error))
+        return CommandFailure(f"{problem}: {error}{position}", choose_exit_code(error))
     *lines, summary = traceback.format_exception_only(error)
     print_to_stderr("".join([*traceback.format_list(theirs), *lines]), ends_line=False)
     return CommandFailure(f"{problem}: {summary.rstrip()}")
 
 
-def find_attribute(module: ModuleType, path: str) -> Any:
+def get_attribute_or_fail(module: ModuleType, path: str) -> Any:
     found: Any = module
     for name in path.split("."):
         try:
@@ -108,9 +108,9 @@ def _suggest_workers_of(module: ModuleType) -> str:
     return f"; the workers of this module are: {workers}" if workers else ""
 
 
-async def make_workers(found_target: FoundTarget, stack: AsyncExitStack) -> Sequence[Worker]:
+async def make_workers_and_enter_crew(found_target: FoundTarget, stack: AsyncExitStack) -> Sequence[Worker]:
     """Returns the workers at the target; `stack` closes what the workers of an App share."""
-    made = await resolve_target(found_target)
+    made = await get_or_make_what_target_names(found_target)
     if isinstance(made, Worker):
         return [made]
     crew = made.worker() if isinstance(made, App) else made
@@ -120,7 +120,7 @@ async def make_workers(found_target: FoundTarget, stack: AsyncExitStack) -> Sequ
         raise print_traceback_and_make_failure(f"{found_target.target} cannot make its workers", error) from None
 
 
-async def resolve_target(found_target: FoundTarget) -> App | Crew | Worker:
+async def get_or_make_what_target_names(found_target: FoundTarget) -> App | Crew | Worker:
     """Returns what is at the target, or what the function at the target makes."""
     target, found = found_target.target, found_target.found
     if isinstance(found, App | Crew | Worker):

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .each_queue import read_each_queue
+from .each_queue import read_each_queue_warning_of_unreadable
 from .options import CommandContext, add_common_options, queues_argument
-from .ps import choose_given_or_all_queue_names
+from .ps import use_given_or_find_all_queue_names
 from .tables import Column
 from .values import Kind, make_iso_and_ms_fields
 
@@ -44,13 +44,13 @@ def workers(context: CommandContext, queue_names: tuple[str, ...]) -> None:
 
 async def _print_workers(context: CommandContext, names: Sequence[str]) -> None:
     async with context.make_queues() as queues:
-        chosen = await choose_given_or_all_queue_names(context, queues, names)
-        found = await read_each_queue(context, chosen, queues.workers, are_named=bool(names))
-    records = [_worker_to_record(name, one) for name, some in found.items() for one in some]
-    context.output.print_table("workers", COLUMNS, records, empty="no worker lives")
+        chosen = await use_given_or_find_all_queue_names(context, queues, names)
+        found = await read_each_queue_warning_of_unreadable(context, chosen, queues.workers, are_named=bool(names))
+    records = [_worker_to_fields(name, one) for name, some in found.items() for one in some]
+    context.output.print_table_or_json("workers", COLUMNS, records, empty="no worker lives")
 
 
-def _worker_to_record(queue: str, info: WorkerInfo) -> dict[str, Any]:
+def _worker_to_fields(queue: str, info: WorkerInfo) -> dict[str, Any]:
     known = {"queue": queue, "worker": info.consumer_id}
     if info.error is not None:
         return {**known, "runs": f"cannot be read: {info.error}", "error": info.error}

@@ -3,10 +3,11 @@
     embedded://                 one store for each working folder, kept in the user's own data folder
     embedded:///some/folder     data in that folder; also embedded://./folder and embedded://~/folder
 
-join() finds the server program and starts the folder's supervisor (supervisor.py) if none runs; the supervisor starts
-the server. A few seconds after the last user has left, by leave() or because its process has ended, the supervisor ends
-the server. This module never runs the server itself, removes no data and opens no TCP port. The server gets only the
-variables INHERITED of this process's environment. A folder is used only if no other user can write to it.
+start_or_join_server() finds the server program and starts the folder's supervisor (supervisor.py) if none runs; the
+supervisor starts the server. A few seconds after the last user has left, by leave() or because its process has ended,
+the supervisor ends the server. This module never runs the server itself, removes no data and opens no TCP port. The
+server gets only the variables INHERITED of this process's environment. A folder is used only if no other user can write
+to it.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ INHERITED = ("LANG", "LC_ALL", "LC_CTYPE", "LD_LIBRARY_PATH", "PATH", "TZ")  # v
 
 @dataclass(eq=False)
 class EmbeddedServer:
-    """This process's use of a folder's server, from join() to leave()."""
+    """This process's use of a folder's server, from start_or_join_server() to leave()."""
 
     url: str
     folder: Path
@@ -57,21 +58,22 @@ class EmbeddedServer:
             os.close(lock)
 
 
-def join(url: str) -> EmbeddedServer:
+def start_or_join_server(url: str) -> EmbeddedServer:
     """Starts the server of the folder in `url`, unless it runs already; returns when it answers. Blocks."""
     folder = parse_folder(url)
     if sys.platform == "win32":
         raise ServerNotFound("embedded:// needs unix sockets and file locks, which Windows lacks: use a redis:// URL")
     try:
         folder = _make_private_folder(folder)
-        socket_path = _choose_socket_path(folder)
-        return _join_server_in_folder(folder, socket_path)
+        socket_path = _choose_socket_path_and_make_its_folder(folder)
+        return _start_or_join_server_in_folder(folder, socket_path)
     except OSError as error:
         raise RedisTrouble(f"the embedded server's folder {str(folder)!r} cannot be used: {error}") from error
 
 
-class JoinInThread:
-    """A join() whose caller may give up: the thread cannot be stopped, and must not stay a user for nobody.
+class AbandonableServerJoin:
+    """A start_or_join_server() whose caller may give up: its thread cannot be stopped, and must not stay a user for
+    nobody.
 
     It needs no event loop to leave, because that may be closed before the thread has joined.
     """
@@ -82,8 +84,8 @@ class JoinInThread:
         self._joined: EmbeddedServer | None = None
         self._is_given_up = False
 
-    def join(self) -> EmbeddedServer:
-        joined = join(self._url)
+    def start_or_join_and_leave_if_given_up(self) -> EmbeddedServer:
+        joined = start_or_join_server(self._url)
         with self._lock:
             self._joined, is_given_up = joined, self._is_given_up
         if is_given_up:
@@ -103,7 +105,7 @@ def parse_folder(url: str, working_folder: Path | None = None) -> Path:
     rest = url.removeprefix(SCHEME)
     if "?" in rest or "#" in rest:
         raise InvalidArgument(f"redis_url begins with {SCHEME} and has options (? or #); an embedded server takes none")
-    path = unquote(rest) or _default_folder(working_folder)
+    path = unquote(rest) or _make_default_folder_path(working_folder)
     if not path.startswith(("/", "./", "../", "~")):
         raise InvalidArgument(
             f"redis_url begins with {SCHEME} and names no folder: write {SCHEME}/folder, {SCHEME}./folder or "
@@ -115,7 +117,7 @@ def parse_folder(url: str, working_folder: Path | None = None) -> Path:
     return Path(os.path.abspath(folder if working_folder is None else working_folder / folder))
 
 
-def _default_folder(working_folder: Path | None) -> str:
+def _make_default_folder_path(working_folder: Path | None) -> str:
     """Returns a folder named after the working folder, with a digest of its path so that no two share one."""
     try:
         here = Path.cwd() if working_folder is None else working_folder
@@ -204,7 +206,7 @@ def _refuse_links_and_files_of_others(folder: Path, content: list[str], descript
             raise RedisTrouble(f"{str(folder / name)!r} is a link or belongs to another user: remove it")
 
 
-def _choose_socket_path(folder: Path) -> Path:
+def _choose_socket_path_and_make_its_folder(folder: Path) -> Path:
     """Returns the socket's path: in the folder, or in a short folder if that path is too long for a socket."""
     path = folder / "redis.sock"
     if len(os.fsencode(path)) <= LONGEST_SOCKET_PATH:
@@ -215,7 +217,7 @@ def _choose_socket_path(folder: Path) -> Path:
     return _make_private_folder(short) / "redis.sock"
 
 
-def _join_server_in_folder(folder: Path, socket_path: Path) -> EmbeddedServer:
+def _start_or_join_server_in_folder(folder: Path, socket_path: Path) -> EmbeddedServer:
     from .supervisor import ServerFiles, try_lock  # not at the top: it needs fcntl, which Windows lacks
 
     files = ServerFiles(folder)

@@ -101,7 +101,7 @@ class EmbeddedServerSupervisor:
     def _wait_until_unused_restarting_server(self) -> None:
         last_used = time.monotonic()
         while True:
-            self._start_server_unless_running()
+            self._start_server_unless_running_and_wait()
             if self._is_used():
                 last_used = time.monotonic()
             elif time.monotonic() - last_used >= self._linger_s:
@@ -114,7 +114,7 @@ class EmbeddedServerSupervisor:
             os.close(unused)
         return unused is None
 
-    def _start_server_unless_running(self) -> None:
+    def _start_server_unless_running_and_wait(self) -> None:
         lock = try_lock(self._files.server_lock)
         if lock is None:
             return

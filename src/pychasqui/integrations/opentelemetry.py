@@ -65,22 +65,24 @@ class OpenTelemetry:
             raise InvalidArgument(f'trace_parent is {trace_parent!r}, must be "child" or "link"'[:300])
         self._is_child = trace_parent == "child"
         self._tracer = trace.get_tracer("pychasqui", __version__, provider)
-        self._wire = TraceContextTextMapPropagator()
+        self._propagator = TraceContextTextMapPropagator()
         self._logged: set[str] = set()
 
     @contextmanager
     def sending(self, origin: SpanOrigin, sent_jobs: SentJobs) -> Iterator[bytes]:
-        span = self._start_span(origin, "send", SpanKind.PRODUCER, _make_sent_jobs_attributes(sent_jobs))
+        span = self._start_span_or_return_invalid(
+            origin, "send", SpanKind.PRODUCER, _make_sent_jobs_attributes(sent_jobs)
+        )
         try:
-            yield self._encode_span_extras(span)
+            yield self._encode_span_extras_if_possible(span)
         except (Exception, asyncio.CancelledError) as error:
-            self._add_error_to_span("send", span, error)
+            self._add_error_to_span_if_recording("send", span, error)
             raise
         finally:
-            self._end_span("send", span)
+            self._end_span_ignoring_errors("send", span)
 
     def processing(self, origin: SpanOrigin, handler: RunHandler) -> RunHandler:
-        async def run(job: Delivery) -> Any:
+        async def run_in_span(job: Delivery) -> Any:
             span = self._start_run_span(origin, job)
             # Each job has its own context, which ends with the job, so nothing is detached.
             contexts.attach(trace.set_span_in_context(span))
@@ -89,21 +91,23 @@ class OpenTelemetry:
             except BaseException as error:
                 # A run that has timed out was cancelled.
                 timeout = origin.find_timeout_error and origin.find_timeout_error(job.entry_id, error)
-                self._add_error_to_span("process", span, error if timeout is None else timeout)
+                self._add_error_to_span_if_recording("process", span, error if timeout is None else timeout)
                 raise
             finally:
-                self._end_span("process", span)
+                self._end_span_ignoring_errors("process", span)
 
-        return run
+        return run_in_span
 
     def _start_run_span(self, origin: SpanOrigin, job: Delivery) -> Span:
-        sender = self._read_sender_context(job)
+        sender = self._read_sender_context_if_valid(job)
         links = [] if sender is None or self._is_child else [Link(trace.get_current_span(sender).get_span_context())]
         # Without a sender the run starts a new trace: the context in which the worker was started is unrelated.
         parent = sender if sender is not None and self._is_child else Context()
-        return self._start_span(origin, "process", SpanKind.CONSUMER, _make_run_attributes(origin, job), parent, links)
+        return self._start_span_or_return_invalid(
+            origin, "process", SpanKind.CONSUMER, _make_run_attributes(origin, job), parent, links
+        )
 
-    def _start_span(
+    def _start_span_or_return_invalid(
         self,
         origin: SpanOrigin,
         operation: Operation,
@@ -119,13 +123,13 @@ class OpenTelemetry:
             )
         except BaseException as error:  # noqa: BLE001  a foreign sampler or processor may raise anything
             _raise_if_interrupt_of_add(operation, error)
-            self._log_once("a span could not be started; jobs go on without spans; this is logged once")
+            self._log_warning_once("a span could not be started; jobs go on without spans; this is logged once")
             return trace.INVALID_SPAN
 
-    def _encode_span_extras(self, span: Span) -> bytes:
+    def _encode_span_extras_if_possible(self, span: Span) -> bytes:
         carrier: dict[str, str] = {}
         try:
-            self._wire.inject(carrier, trace.set_span_in_context(span, Context()))
+            self._propagator.inject(carrier, trace.set_span_in_context(span, Context()))
             if "traceparent" not in carrier:
                 return b""
             state = carrier.get("tracestate", "")
@@ -133,10 +137,10 @@ class OpenTelemetry:
             return encode_extras(**{TRACE_PARENT: carrier["traceparent"]}, **more)
         except BaseException as error:  # noqa: BLE001  a foreign span or sampler makes the context
             _raise_if_interrupt_of_add("send", error)
-            self._log_once("the trace of a job cannot be sent with it; jobs go on without; this is logged once")
+            self._log_warning_once("the trace of a job cannot be sent with it; jobs go on without; this is logged once")
             return b""
 
-    def _read_sender_context(self, job: Delivery) -> Context | None:
+    def _read_sender_context_if_valid(self, job: Delivery) -> Context | None:
         """Returns the trace context in which the job was added; None if it has none, or an invalid one."""
         if not 0 < len(job.extras) <= MAX_EXTRAS_BYTES:
             return None
@@ -147,10 +151,10 @@ class OpenTelemetry:
         carrier = {"traceparent": extras.get(TRACE_PARENT), "tracestate": extras.get(TRACE_STATE, "")}
         if not all(isinstance(value, str) and len(value) <= MAX_STATE_CHARS for value in carrier.values()):
             return None
-        context = self._wire.extract(carrier, Context())
+        context = self._propagator.extract(carrier, Context())
         return context if trace.get_current_span(context).get_span_context().is_valid else None
 
-    def _add_error_to_span(self, operation: Operation, span: Span, error: BaseException) -> None:
+    def _add_error_to_span_if_recording(self, operation: Operation, span: Span, error: BaseException) -> None:
         """Adds the error to the span, cut to a bound: its text may quote all of a job's data."""
         try:
             if not span.is_recording():
@@ -162,16 +166,16 @@ class OpenTelemetry:
             span.set_status(Status(StatusCode.ERROR, f"{class_name_of(error)}: {text}"))
         except BaseException as trouble:  # noqa: BLE001  a foreign __cause__ may raise anything
             _raise_if_interrupt_of_add(operation, trouble)
-            self._log_once("the error of a job could not be added to its span; this is logged once")
+            self._log_warning_once("the error of a job could not be added to its span; this is logged once")
 
-    def _end_span(self, operation: Operation, span: Span) -> None:
+    def _end_span_ignoring_errors(self, operation: Operation, span: Span) -> None:
         try:
             span.end()
         except BaseException as error:  # noqa: BLE001  a foreign processor may raise anything
             _raise_if_interrupt_of_add(operation, error)
-            self._log_once("a span could not be ended and may be lost; this is logged once")
+            self._log_warning_once("a span could not be ended and may be lost; this is logged once")
 
-    def _log_once(self, text: str) -> None:
+    def _log_warning_once(self, text: str) -> None:
         if text not in self._logged:
             self._logged.add(text)
             log.warning(text, exc_info=True)

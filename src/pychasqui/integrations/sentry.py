@@ -90,23 +90,23 @@ class SentryReporter:
             if timeout_error is None and job.is_cancelled:  # which is no error, whatever its run raises about it
                 _send_if_scheduled(check_in, "ok")
             elif not issubclass(type(error), (asyncio.CancelledError, GeneratorExit)):
-                with _errors_are_logged():
-                    self._report_failure(job, error, definition, check_in)
+                with _log_and_suppress_errors():
+                    self._report_failure_if_wanted(job, error, definition, check_in)
             raise  # else its worker closes, and leaves the job to another
         _send_if_scheduled(check_in, "ok")
         return result
 
-    def _report_failure(
+    def _report_failure_if_wanted(
         self, job: Job, error: BaseException, definition: TaskDefinition, check_in: CheckIn | None
     ) -> None:
         failure = read_failure(error)
-        is_last = self._is_last_run(job, failure, definition)
+        is_last = self._is_probably_last_run(job, failure, definition)
         if is_last and check_in is not None:
-            check_in.send("error")
+            check_in.send_ignoring_errors("error")
         if is_last or (self._reports_every_failure and failure.delay_ms is None):
             _capture_error(error, is_last)
 
-    def _is_last_run(self, job: Job, failure: Failure, definition: TaskDefinition) -> bool:
+    def _is_probably_last_run(self, job: Job, failure: Failure, definition: TaskDefinition) -> bool:
         """Whether no run follows. The attempts of one call, by with_options(), are not known here."""
         if failure.delay_ms is None and isinstance(failure.error, definition.give_up_on):
             return True
@@ -126,10 +126,10 @@ class SentryReporter:
         if not self._has_monitors or job.scheduled_at_ms is None:
             return None
         schedules = self._app.load_parts().schedules
-        found = find_schedule_that_fired(
+        found = guess_schedule_that_fired(
             [one for one in schedules if one.definition is definition], job.scheduled_at_ms
         )
-        schedule = None if found is None else _to_monitor_schedule(found.pattern)
+        schedule = None if found is None else _to_monitor_schedule_if_possible(found.pattern)
         if found is None or schedule is None:
             return None
         config = {"schedule": schedule, "timezone": found.pattern.tz or "UTC"}
@@ -145,19 +145,19 @@ class CheckIn:
         self._config = config
         self._began_at = monotonic()
 
-    def send(self, status: str) -> None:
+    def send_ignoring_errors(self, status: str) -> None:
         duration = None if status == "in_progress" else monotonic() - self._began_at
-        with _errors_are_logged():
+        with _log_and_suppress_errors():
             capture_checkin(self._slug, self._id, status, duration, self._config)
 
 
 def _send_if_scheduled(check_in: CheckIn | None, status: str) -> None:
     if check_in is not None:
-        check_in.send(status)
+        check_in.send_ignoring_errors(status)
 
 
 @contextmanager
-def _errors_are_logged() -> Iterator[None]:
+def _log_and_suppress_errors() -> Iterator[None]:
     """What is reported must not change what becomes of a job."""
     try:
         yield
@@ -174,7 +174,7 @@ def _capture_error(error: BaseException, is_last: bool) -> None:
     sentry_sdk.capture_event(event, hint=hint)
 
 
-def find_schedule_that_fired(own: list[Schedule], at_ms: int) -> Schedule | None:
+def guess_schedule_that_fired(own: list[Schedule], at_ms: int) -> Schedule | None:
     """A job has only its time: what fits no cron expression was fired by an interval, if the task has one."""
     by_cron = (one for one in own if _is_cron_fire_time(one.pattern, at_ms))
     by_interval = (one for one in own if one.pattern.kind == "every")
@@ -185,7 +185,7 @@ def _is_cron_fire_time(pattern: RepeatPattern, at_ms: int) -> bool:
     return pattern.kind == "cron" and next_fire(pattern, max(0, at_ms - 1)) == at_ms
 
 
-def _to_monitor_schedule(pattern: RepeatPattern) -> dict[str, Any] | None:
+def _to_monitor_schedule_if_possible(pattern: RepeatPattern) -> dict[str, Any] | None:
     """The schedule as Sentry has it; None if it has none of this kind: it counts in minutes."""
     if pattern.interval_ms is None:
         expression = pattern.expression or ""

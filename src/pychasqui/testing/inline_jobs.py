@@ -22,7 +22,7 @@ from .._tasks.definition import TaskDefinition
 from .._tasks.dispatch import Dispatcher
 from .._tasks.lifespan import open_app_runtime
 from .._tasks.schedules import Schedule
-from .._tasks.unfinished_results import is_awaitable_result
+from .._tasks.unfinished_results import is_awaitable_refusing_generators
 from .._worker.acker import encode_result_or_log_why_not
 from ..app import App
 from ..errors import InvalidType, JobExpired, RetryLater, Snooze
@@ -102,18 +102,18 @@ class InlineJobs:
     async def _run_until_and_return_errors(self, until_ms: int) -> list[BaseException]:
         parts = self._app.load_parts()
         async with open_app_runtime(parts.lifespan, parts.middlewares) as runtime:
-            dispatcher = Dispatcher(parts.definitions, _DirectCalls(), runtime, stores_results=True)
-            return await self._run_due_jobs_and_schedules(dispatcher, parts.schedules, until_ms)
+            dispatcher = Dispatcher(parts.definitions, _SameThreadCalls(), runtime, stores_results=True)
+            return await self._run_due_jobs_and_return_errors(dispatcher, parts.schedules, until_ms)
 
-    async def _run_due_jobs_and_schedules(
+    async def _run_due_jobs_and_return_errors(
         self, dispatcher: Dispatcher, schedules: list[Schedule], until_ms: int
     ) -> list[BaseException]:
         errors: list[BaseException] = []
         now_ms, runs_left = self._recorder.now_ms, MAX_RUNS
         while runs_left:
             now_ms, runs_left = self._recorder.now_ms, runs_left - 1 if self._recorder.now_ms == now_ms else MAX_RUNS
-            job = self._recorder.next_due(until_ms)
-            if await self._fire_next_schedule_if_due(schedules, until_ms if job is None else job.due_ms):
+            job = self._recorder.find_next_due(until_ms)
+            if await self._advance_to_and_fire_next_schedule_if_due(schedules, until_ms if job is None else job.due_ms):
                 continue
             if job is None:
                 return errors
@@ -123,7 +123,7 @@ class InlineJobs:
                 errors.append(error)
         raise RuntimeError(f"{MAX_RUNS} jobs have run at one time, and more are due: does a task enqueue itself?")
 
-    async def _fire_next_schedule_if_due(self, schedules: list[Schedule], until_ms: int) -> bool:
+    async def _advance_to_and_fire_next_schedule_if_due(self, schedules: list[Schedule], until_ms: int) -> bool:
         """Adds the job of the schedule that fires next, if one does up to this time."""
         for schedule in schedules:
             if schedule.key not in self._next_fires:
@@ -137,7 +137,7 @@ class InlineJobs:
         self._next_fires[schedule.key] = next_fire(schedule.pattern, at_ms)
         queue, retry = self._app.queue(schedule.definition.queue), schedule.make_retry_options()
         added = await queue.add(schedule.definition.name, schedule.make_data(), **retry)
-        job = self._recorder.find(schedule.definition.queue, added.id)
+        job = self._recorder.find_last_job(schedule.definition.queue, added.id)
         assert job is not None
         job.note_scheduled_time(at_ms)
         return True
@@ -146,31 +146,31 @@ class InlineJobs:
         if job.expires_ms is not None and self._recorder.now_ms >= job.expires_ms:
             job.end_as(EXPIRED, _make_expired_error(job))
             return job.error
-        run = InlineRun(job, self._timeouts_of(job.queue))
+        run = InlineRun(job, self._find_timeouts_of_queue(job.queue))
         given = Job(job.id, job.name, job.data, job.attempt, job.created_at_ms, run, job.id, job.name, job.extras)
-        end = await run.finish(dispatcher.handle(given))
+        end = await run.run_to_end(dispatcher.handle(given))
         if end.is_cancelled:
             job.end_as(CANCELLED, None)
             return None
         if end.error is not None:
-            self._retry_or_bury(job, end.error)
+            self._plan_retry_or_bury(job, end.error)
             return job.error
         job.end_as_done(*encode_result_or_log_why_not(job.to_delivery(), end.result))
         return None
 
-    def _timeouts_of(self, queue: str) -> RunTimeouts:
+    def _find_timeouts_of_queue(self, queue: str) -> RunTimeouts:
         given = find_setting("timeout", self._app.worker_options(queue).get("timeout")).value
         definitions = (task.definition for task in self._app.tasks.values())
         own = {name: one.timeout for one in definitions if one.timeout is not None for name in one.names}
         return check_and_make_run_timeouts("timeout", given).overridden_by(check_and_make_run_timeouts("timeout", own))
 
-    def _retry_or_bury(self, job: RecordedJob, error: BaseException) -> None:
+    def _plan_retry_or_bury(self, job: RecordedJob, error: BaseException) -> None:
         options = self._app.worker_options(job.queue)
         max_attempts = find_setting("max_attempts", options.get("max_attempts")).value
         policy = options.get("retry") or RetryPolicy()
         failure = read_failure(error)
         snoozes = job.put_backs if failure.is_unknown_task else job.snoozes
-        outcome = decide_retry_or_dead(job.to_delivery(), failure, max_attempts, policy, _no_jitter, snoozes)
+        outcome = decide_retry_or_dead(job.to_delivery(), failure, max_attempts, policy, _choose_no_jitter, snoozes)
         if isinstance(outcome, Retry):
             job.wait_for_next_run(self._recorder.now_ms + outcome.delay_ms, failure, outcome.uses_up_attempt)
         else:
@@ -196,11 +196,11 @@ def _to_bound_task(job: RecordedJob, definition: TaskDefinition) -> BoundTask[An
     return BoundTask(definition.name, job.queue, job.data or {}, job.options, definition)
 
 
-def _no_jitter(_: int) -> int:
+def _choose_no_jitter(_: int) -> int:
     return 0
 
 
-class _DirectCalls:
+class _SameThreadCalls:
     """Plain functions run in the thread of the test, where its fixtures are."""
 
     async def run_to_end_once_begun(self, function: Callable[[], Any]) -> Any:
@@ -209,7 +209,7 @@ class _DirectCalls:
             result = function()
         finally:
             is_in_plain_function.reset(token)
-        return await result if is_awaitable_result(result) else result
+        return await result if is_awaitable_refusing_generators(result) else result
 
 
 def _make_expired_error(job: RecordedJob) -> JobExpired:

@@ -23,7 +23,8 @@ class RunEnd(NamedTuple):
 
 
 class InlineRun:
-    """finish() runs the task; it has the worker's part in a Job. A timeout is of real time, not of the test's clock."""
+    """run_to_end() runs the task; it has the worker's part in a Job. A timeout is of real time, not of the clock of the
+    test."""
 
     def __init__(self, job: RecordedJob, timeouts: RunTimeouts) -> None:
         self._job = job
@@ -34,45 +35,47 @@ class InlineRun:
         self._task: asyncio.Task[Any] | None = None
         self._is_cancelled = False
 
-    def report_or_drop_progress(self, job_id: str, job_name: str, percent: int, extras: object) -> AlreadyAwaited:
+    def report_or_drop_progress(self, job_id: str, job_name: str, percent: int, extras: object) -> DoneAwaitable:
         self._job.report_progress(percent)
-        return AlreadyAwaited()
+        return DoneAwaitable()
 
-    def report_or_drop_log_line(self, job_id: str, line: str) -> AlreadyAwaited:
+    def report_or_drop_log_line(self, job_id: str, line: str) -> DoneAwaitable:
         self._job.log.append(line)
-        return AlreadyAwaited()
+        return DoneAwaitable()
 
-    async def finish(self, coroutine: Coroutine[Any, Any, Any]) -> RunEnd:
+    async def run_to_end(self, coroutine: Coroutine[Any, Any, Any]) -> RunEnd:
         """Runs the task to its end, whatever it raises. Raises only if the test itself is cancelled."""
-        self.stops.begin_run()
+        self.stops.start_timeout()
         ending = _run_and_keep_error(coroutine)  # a SystemExit that a task of the loop raises would end the loop
         task = self._task = asyncio.get_running_loop().create_task(ending, context=contextvars.copy_context())
-        self._job.begin_run(self._cancel)
+        self._job.begin_run(self._cancel_run_of_cancelled_job)
         try:
             while not task.done():
                 if not self._is_cancelled and self.stops.is_asked_to_stop(self._delivery.entry_id):
-                    self._cancel_task(task)
+                    self._mark_and_cancel_task(task)
                 await asyncio.wait({task}, timeout=self.stops.left_s)
         except BaseException:
             task.cancel()
             raise
         finally:
-            self._job.begin_run(None)
-        return self._apply_stop_if_any(RunEnd(error=asyncio.CancelledError()) if task.cancelled() else task.result())
+            self._job.end_run()
+        return self._replace_error_by_stop_if_any(
+            RunEnd(error=asyncio.CancelledError()) if task.cancelled() else task.result()
+        )
 
-    def _apply_stop_if_any(self, end: RunEnd) -> RunEnd:
+    def _replace_error_by_stop_if_any(self, end: RunEnd) -> RunEnd:
         if end.error is None or (stop := self.stops.pop_stop(self._delivery)) is None:
             return end
         if stop.is_for_cancelled_job:
             return RunEnd(is_cancelled=True)
         return RunEnd(error=stop.choose_error_for_timed_out_run(end.error))
 
-    def _cancel(self) -> None:
+    def _cancel_run_of_cancelled_job(self) -> None:
         self.stops.add_stop(self._delivery, None)
         if self._task is not None:
-            self._cancel_task(self._task)
+            self._mark_and_cancel_task(self._task)
 
-    def _cancel_task(self, task: asyncio.Task[Any]) -> None:
+    def _mark_and_cancel_task(self, task: asyncio.Task[Any]) -> None:
         self._is_cancelled = True
         task.cancel()
 
@@ -86,7 +89,7 @@ class InlineStops(JobStops):
         self._job = job
         self._began_at = monotonic()
 
-    def begin_run(self) -> None:
+    def start_timeout(self) -> None:
         self._began_at = monotonic()
 
     @property
@@ -98,12 +101,15 @@ class InlineStops(JobStops):
         return max(self._began_at + timeout_s - monotonic(), 0)
 
     def is_asked_to_stop(self, entry_id: bytes) -> bool:
-        if self.left_s == 0:
-            self.add_stop(self._job, self.find_total_timeout_s(self._job))
+        self._add_stop_if_timed_out()
         return super().is_asked_to_stop(entry_id)
 
+    def _add_stop_if_timed_out(self) -> None:
+        if self.left_s == 0:
+            self.add_stop(self._job, self.find_total_timeout_s(self._job))
 
-class AlreadyAwaited:
+
+class DoneAwaitable:
     """An awaitable that is done at once."""
 
     def __await__(self) -> Iterator[None]:

@@ -37,9 +37,9 @@ def chasqui_jobs(chasqui_app: App) -> Iterator[InlineJobs]:
 @pytest.fixture(scope="session")
 def chasqui_session_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The URL of the private server of this run. Use chasqui_server, which is emptied before each test."""
-    from ..embedded import join
+    from ..embedded import start_or_join_server
 
-    server = join(f"embedded://{tmp_path_factory.mktemp('chasqui')}")
+    server = start_or_join_server(f"embedded://{tmp_path_factory.mktemp('chasqui')}")
     yield server.url
     server.leave()
 

@@ -54,7 +54,7 @@ class RecordedQueue(Queue):
         if repeat is not None or missed_fires is not None:
             raise NotSupportedError("a RecordedQueue has no repeatables")
         checks.check_int("wait_replicas", wait_replicas, 0)
-        return self._record_job(name, data, job_id, options)
+        return self._encode_and_record_job(name, data, job_id, options)
 
     async def add_bulk(self, jobs: Iterable[Mapping[str, Any]], *, wait_replicas: int = 0) -> list[Job]:
         """Keeps many jobs; if one cannot be encoded, none is kept. See Queue.add_bulk()."""
@@ -65,13 +65,13 @@ class RecordedQueue(Queue):
         kept = []
         for job in given:
             options: Any = {key: value for key, value in job.items() if key not in ("name", "data", "job_id")}
-            kept.append(self._record_job(job["name"], job.get("data"), job.get("job_id"), options))
+            kept.append(self._encode_and_record_job(job["name"], job.get("data"), job.get("job_id"), options))
         return kept
 
-    def _record_job(self, name: str, data: Any, job_id: str | None, options: JobOptions) -> Job:
+    def _encode_and_record_job(self, name: str, data: Any, job_id: str | None, options: JobOptions) -> Job:
         encoded = self._own_encoder.check_and_encode(name, data, job_id, options)
         given = {key: value for key, value in {**options, "job_id": job_id}.items() if value is not None}
-        answer = self._recorder.record(self.name, name, encoded, given)
+        answer = self._recorder.record_or_replace_unless_duplicate(self.name, name, encoded, given)
         return Job(
             encoded.id,
             name,
@@ -85,7 +85,7 @@ class RecordedQueue(Queue):
 
     async def cancel(self, job_id: str) -> Cancellation:
         """Cancels a job that has not run, or the run that calls this; see Queue.cancel()."""
-        job = self._recorder.find(self.name, checks.check_job_id(job_id))
+        job = self._recorder.find_last_job(self.name, checks.check_job_id(job_id))
         return "unknown" if job is None else cast(Cancellation, job.cancel())
 
     async def wait_for_result(self, job_id: str, *, timeout: float = 30.0) -> Any:  # noqa: ASYNC109
@@ -107,11 +107,11 @@ class RecordedQueue(Queue):
         return job.result
 
     async def get_job_progress(self, job_id: str) -> int | None:
-        job = self._recorder.find(self.name, checks.check_job_id(job_id))
+        job = self._recorder.find_last_job(self.name, checks.check_job_id(job_id))
         return None if job is None else job.progress
 
     async def get_job_logs(self, job_id: str, *, limit: int = 100) -> list[str]:
-        job = self._recorder.find(self.name, checks.check_job_id(job_id))
+        job = self._recorder.find_last_job(self.name, checks.check_job_id(job_id))
         lines = checks.check_int("limit", limit, 1)
         return [] if job is None else job.log[-lines:]
 
@@ -119,7 +119,7 @@ class RecordedQueue(Queue):
         """Does nothing: it may be used after the code under test has closed it."""
 
     def _find_job_or_raise_timeout(self, job_id: str) -> RecordedJob:
-        job = self._recorder.find(self.name, job_id)
+        job = self._recorder.find_last_job(self.name, job_id)
         if job is None:
             raise TimeoutError(f"there is no job {job_id[:100]!r} in queue {self.name!r}")
         return job

@@ -102,9 +102,13 @@ class RecordedJob:
         """A schedule has fired it, for this time."""
         self.scheduled_at_ms = scheduled_at_ms
 
-    def begin_run(self, stop: Callable[[], None] | None) -> None:
-        """A run of the job begins, which this stops; None: it has ended."""
+    def begin_run(self, stop: Callable[[], None]) -> None:
+        """A run of the job begins, which this stops."""
         self.stop = stop
+
+    def end_run(self) -> None:
+        """The run has ended: there is none to stop."""
+        self.stop = None
 
     def report_progress(self, percent: int) -> None:
         self.progress = percent
@@ -116,14 +120,17 @@ class RecordedJob:
 
 
 class JobRecorder:
-    """record() keeps a job, or what is left of it if one of its id is there; advance_to() moves the clock."""
+    """record_or_replace_unless_duplicate() keeps a job, or what is left of it if one of its id is there; advance_to()
+    moves the clock."""
 
     def __init__(self) -> None:
         self.now_ms = time.time_ns() // 1_000_000
         self.jobs: list[RecordedJob] = []
         self._waiting: dict[int, RecordedJob] = {}  # by id(), in their order; with those that ended since the last look
 
-    def record(self, queue: str, name: str, encoded: EncodedJob, options: dict[str, Any]) -> str:
+    def record_or_replace_unless_duplicate(
+        self, queue: str, name: str, encoded: EncodedJob, options: dict[str, Any]
+    ) -> str:
         """Returns what the script of a server would answer: NEW, DUPLICATE or REPLACED."""
         envelope = decode_envelope(encoded.envelope)
         due_ms = self._read_due_ms(encoded.options.due)
@@ -154,11 +161,11 @@ class JobRecorder:
         self._waiting[id(job)] = job
         return NEW if there is None else REPLACED
 
-    def find(self, queue: str, job_id: str) -> RecordedJob | None:
+    def find_last_job(self, queue: str, job_id: str) -> RecordedJob | None:
         """The last job of this id."""
         return next((job for job in reversed(self.jobs) if (job.queue, job.id) == (queue, job_id)), None)
 
-    def next_due(self, until_ms: int) -> RecordedJob | None:
+    def find_next_due(self, until_ms: int) -> RecordedJob | None:
         """The job that is due next, of those that are due at this time; the order of adding decides between two."""
         due: list[RecordedJob] = []
         for job in list(self._waiting.values()):
@@ -172,7 +179,7 @@ class JobRecorder:
         self.now_ms = max(self.now_ms, now_ms)
 
     def _find_job_holding_id(self, queue: str, job_id: str) -> RecordedJob | None:
-        job = self.find(queue, job_id)
+        job = self.find_last_job(queue, job_id)
         if job is None or job.state == "cancelled":
             return None
         until_ms = job.unique_until_ms

@@ -56,11 +56,11 @@ class Locator:
         """Returns where to connect. Called before each attempt: an embedded server may have to be started again."""
         if self._location is not None:
             return self._location.node
-        from ...embedded import JoinInThread
+        from ...embedded import AbandonableServerJoin
 
-        joining = JoinInThread(self._url)
+        joining = AbandonableServerJoin(self._url)
         try:
-            joined = await asyncio.to_thread(joining.join)
+            joined = await asyncio.to_thread(joining.start_or_join_and_leave_if_given_up)
         except asyncio.CancelledError:
             joining.leave_or_have_thread_leave()
             raise

@@ -68,7 +68,7 @@ def _private_server(folder: Path) -> Iterator[str]:
 
     os.environ[embedded.LINGER_NAMED_BY] = "0"
     url = f"{embedded.SCHEME}{quote(str(folder))}"
-    server = embedded.join(url)
+    server = embedded.start_or_join_server(url)
     try:
         yield url
     finally:

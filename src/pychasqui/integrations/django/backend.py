@@ -23,17 +23,17 @@ from ..._core import ids
 from ..._core.cached_property import cached_property
 from ..._core.options import JobOptions
 from ..._tasks.blocking_calls import call_blocking
-from ..._tasks.portal import refuse_in_loop
+from ..._tasks.portal import refuse_if_loop_runs_here
 from ..._tasks.send_options import make_add_options
 from ...app import App
 from ...errors import InvalidArgument, InvalidType
 from ...job_status import JobStatus
 from ...queue import Queue
 from ...retry import BackoffSpec
-from .backend_options import BackendOptions, process_apps, read_options
-from .declared_tasks import find_task, load_tasks
+from .backend_options import BackendOptions, check_and_read_options, process_apps
+from .declared_tasks import find_imported_task, import_task_modules
 from .framework import BaseTaskBackend, InvalidTask, Task, TaskResultDoesNotExist, signals
-from .run_records import RunHistory, read_history, read_record
+from .run_records import RunHistory, parse_run_history, read_run_record_or_none
 from .task_results import (
     make_done_result,
     make_result_from_status,
@@ -70,7 +70,7 @@ class ChasquiBackend(BaseTaskBackend):
     @cached_property
     def chasqui_options(self) -> BackendOptions:
         try:
-            return read_options(self._params)
+            return check_and_read_options(self._params)
         except (InvalidArgument, InvalidType) as error:
             raise ImproperlyConfigured(f"TASKS[{self.alias!r}]: {error}") from None
 
@@ -88,7 +88,7 @@ class ChasquiBackend(BaseTaskBackend):
 
     def _find_retry_options(self, task: Any) -> dict[str, Any]:
         own = {name: getattr(task, name, None) for name in ("attempts", "backoff")}
-        return self.chasqui_options.retry_options_of(task.module_path, own)
+        return self.chasqui_options.choose_and_check_retry_options(task.module_path, own)
 
     # Enqueuing ------------------------------------------------------------------------------------------------------
 
@@ -106,7 +106,7 @@ class ChasquiBackend(BaseTaskBackend):
         if self.chasqui_options.on_commit is None:
             send()
         else:
-            refuse_in_loop(f"{task.name}.enqueue", f"await {task.name}.aenqueue(...)")
+            refuse_if_loop_runs_here(f"{task.name}.enqueue", f"await {task.name}.aenqueue(...)")
             self.chasqui_options.make_encoder(task.queue_name).check_and_encode(task.module_path, data, job_id, options)
             transaction.on_commit(send, using=self.chasqui_options.on_commit)
         return result
@@ -118,12 +118,12 @@ class ChasquiBackend(BaseTaskBackend):
             data["attempts"] = retry["attempts"]  # a handler does not see the job's own number
         options: Any = make_add_options(retry)
         if task.run_after is not None:
-            options["delay_ms"] = _make_aware(task.run_after)
+            options["delay_ms"] = _make_aware_if_naive(task.run_after)
         return data, options
 
     def _add_job_and_signal_enqueued(self, result: Any, job_id: str, data: dict[str, Any], options: JobOptions) -> None:
         task = result.task
-        self._call_queue(
+        self._call_queue_blocking(
             f"{task.name}.enqueue",
             f"await {task.name}.aenqueue(...)",
             task.queue_name,
@@ -132,7 +132,7 @@ class ChasquiBackend(BaseTaskBackend):
         set_result_fields(result, enqueued_at=timezone.now())
         signals.task_enqueued.send(type(self), task_result=result)
 
-    def _call_queue(
+    def _call_queue_blocking(
         self, call_named_in_error: str, alternative_named_in_error: str, queue_name: str, make_coroutine: Any
     ) -> Any:
         """Runs a coroutine of a queue on the loop that all synchronous code of the process shares."""
@@ -149,8 +149,8 @@ class ChasquiBackend(BaseTaskBackend):
         if not job_id or (self.queues and queue_name not in self.queues):
             raise TaskResultDoesNotExist(result_id)
         look_up = partial(_read_status_then_history_if_no_result, job_id=job_id)
-        status, history = self._call_queue("get_result", "await task.aget_result(...)", queue_name, look_up)
-        record = read_record(status.result) if status.has_result else None
+        status, history = self._call_queue_blocking("get_result", "await task.aget_result(...)", queue_name, look_up)
+        record = read_run_record_or_none(status.result) if status.has_result else None
         task = self._find_task_importing_if_needed((record.task if record else "") or status.name or history.task)
         if task is None:
             raise TaskResultDoesNotExist(result_id)
@@ -162,9 +162,9 @@ class ChasquiBackend(BaseTaskBackend):
         return make_result_from_status(task, result_id, status, history)
 
     def _find_task_importing_if_needed(self, path: str) -> Any | None:
-        if path and find_task(path) is None:
-            load_tasks(self.chasqui_options.modules)
-        return find_task(path)
+        if path and find_imported_task(path) is None:
+            import_task_modules(self.chasqui_options.modules)
+        return find_imported_task(path)
 
     # Checks ---------------------------------------------------------------------------------------------------------
 
@@ -191,7 +191,7 @@ class ChasquiBackend(BaseTaskBackend):
 
 def _refuse_arguments_that_do_not_fit(task: Any, args: Any, kwargs: Any) -> None:
     """Raises what the call in the worker would raise, in each of its runs."""
-    signature = _read_own_signature(task.func)
+    signature = _read_own_signature_if_any(task.func)
     if signature is None:
         return
     context = (None,) if task.takes_context else ()
@@ -202,7 +202,7 @@ def _refuse_arguments_that_do_not_fit(task: Any, args: Any, kwargs: Any) -> None
 
 
 @lru_cache(maxsize=1024)
-def _read_own_signature(function: Any) -> inspect.Signature | None:
+def _read_own_signature_if_any(function: Any) -> inspect.Signature | None:
     """Not that of what a decorator wraps, which may be called with other arguments."""
     try:
         return inspect.signature(function, follow_wrapped=False)
@@ -213,17 +213,17 @@ def _read_own_signature(function: Any) -> inspect.Signature | None:
 async def _read_status_then_history_if_no_result(queue: Queue, job_id: str) -> tuple[JobStatus, RunHistory]:
     """Reads where the job is, then its log: one that fails in between has its last line there."""
     status = await queue.status(job_id)
-    return status, RunHistory() if status.has_result else await read_job_history(queue, job_id)
+    return status, RunHistory() if status.has_result else await read_run_history(queue, job_id)
 
 
-async def read_job_history(queue: Queue, job_id: str) -> RunHistory:
+async def read_run_history(queue: Queue, job_id: str) -> RunHistory:
     """Reads what the runs of a job have logged."""
     lines = page = await queue.read_job_log(job_id, limit=LOG_LINES)
     while len(page) == LOG_LINES:
         page = await queue.read_job_log(job_id, after=page[-1].id, limit=LOG_LINES)
         lines = lines + page
-    return read_history(line.text for line in lines)
+    return parse_run_history(line.text for line in lines)
 
 
-def _make_aware(moment: datetime) -> datetime:
+def _make_aware_if_naive(moment: datetime) -> datetime:
     return timezone.make_aware(moment) if timezone.is_naive(moment) else moment

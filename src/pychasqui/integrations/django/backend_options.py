@@ -42,7 +42,7 @@ class BackendOptions:
     queues: Mapping[str, Any] = field(default_factory=dict)
     defaults: Mapping[str, Any] = field(default_factory=dict)
 
-    def retry_options_of(self, path: str, own_options: Mapping[str, Any]) -> dict[str, Any]:
+    def choose_and_check_retry_options(self, path: str, own_options: Mapping[str, Any]) -> dict[str, Any]:
         """The attempts and backoff of a task: its own, else those of `tasks`, else those of the backend."""
         given = [own_options, self.tasks.get(path, {}), {"attempts": self.attempts, "backoff": self.backoff}]
         found = {
@@ -63,7 +63,7 @@ class BackendOptions:
         return App(self.redis_url, name="django", queues=queues, defaults=defaults, threads=self.threads)  # type: ignore[arg-type]
 
 
-def read_options(params: Mapping[str, Any]) -> BackendOptions:
+def check_and_read_options(params: Mapping[str, Any]) -> BackendOptions:
     """Reads the OPTIONS of one entry of TASKS; raises InvalidArgument or InvalidType."""
     given = dict(params.get("OPTIONS", {}))
     names = BackendOptions.__dataclass_fields__
@@ -73,11 +73,11 @@ def read_options(params: Mapping[str, Any]) -> BackendOptions:
     for queue in params.get("QUEUES", ()):
         check_queue_name(queue)
     check_int("threads", options.threads, 1)
-    options.retry_options_of("", {})
+    options.choose_and_check_retry_options("", {})
     for path, own in options.tasks.items():
         if not isinstance(own, Mapping) or own.keys() - {"attempts", "backoff"}:
             raise InvalidType(f"OPTIONS['tasks'][{path!r}] must be a dict of attempts and backoff")
-        options.retry_options_of(path, {})
+        options.choose_and_check_retry_options(path, {})
     options.make_app()
     Queue("default", redis_url=options.redis_url)  # refuses a wrong URL here, and not at the first use
     return options

@@ -15,7 +15,7 @@ from django.core.exceptions import ImproperlyConfigured
 BACKPORT = "django_tasks"
 
 
-def find_package() -> str:
+def choose_tasks_package() -> str:
     has_own = importlib.util.find_spec("django.tasks") is not None
     if has_own and BACKPORT not in settings.INSTALLED_APPS:
         return "django.tasks"
@@ -24,7 +24,7 @@ def find_package() -> str:
     return BACKPORT
 
 
-PACKAGE = find_package()
+PACKAGE = choose_tasks_package()
 
 _base: Any = importlib.import_module(f"{PACKAGE}.base")
 _exceptions: Any = importlib.import_module(f"{PACKAGE}.exceptions")

@@ -72,7 +72,7 @@ class RunHistory:
     errors: list[RunError] = field(default_factory=list)
     is_running: bool = False
 
-    def add(self, line: StartLine | FailureLine) -> None:
+    def apply_line(self, line: StartLine | FailureLine) -> None:
         if isinstance(line, StartLine):
             self.task, self.is_running, self.finished_at_ms = line.task, True, None
             self.started_at_ms = self.started_at_ms or line.at_ms
@@ -87,18 +87,18 @@ class RunHistory:
 _lines: msgspec.json.Decoder[StartLine | FailureLine] = msgspec.json.Decoder(StartLine | FailureLine)
 
 
-def read_history(lines: Iterable[str]) -> RunHistory:
+def parse_run_history(lines: Iterable[str]) -> RunHistory:
     """Reads a job's log. Lines that the task itself has logged are passed over."""
     history = RunHistory()
     for line in lines:
         try:
-            history.add(_lines.decode(line))
+            history.apply_line(_lines.decode(line))
         except msgspec.DecodeError:
             continue
     return history
 
 
-def encode_log_line(line: StartLine | FailureLine) -> str:
+def encode_log_line_cutting_traceback(line: StartLine | FailureLine) -> str:
     """The line as it is logged, short enough not to be cut: of a long traceback its end, which names the error."""
     encoded = msgspec.json.encode(line)
     while len(encoded) > MAX_LINE_BYTES and isinstance(line, FailureLine):
@@ -120,7 +120,7 @@ def record_to_dict(record: RunRecord) -> dict[str, Any]:
     return written
 
 
-def read_record(result: Any) -> RunRecord | None:
+def read_run_record_or_none(result: Any) -> RunRecord | None:
     """The record of a job that is done; None if something else has stored its result."""
     try:
         return msgspec.convert(result, RunRecord)

@@ -12,7 +12,7 @@ from .framework import TaskError, TaskResult, TaskResultStatus, normalize_json
 from .run_records import RunError, RunHistory, RunRecord
 
 
-def to_datetime(ms: int | None) -> datetime | None:
+def to_clamped_datetime(ms: int | None) -> datetime | None:
     """The time, or the last one that a datetime holds: other programs add tasks with times of their own."""
     return None if ms is None else datetime.fromtimestamp(min(max(ms, 0), LATEST_MS - 999) / 1000, UTC)
 
@@ -70,10 +70,10 @@ def make_done_result(task: Any, id_: str, record: RunRecord) -> Any:
     set_result_fields(
         result,
         status=TaskResultStatus.SUCCESSFUL,
-        enqueued_at=to_datetime(record.enqueued_at_ms),
-        started_at=to_datetime(record.started_at_ms),
-        last_attempted_at=to_datetime(record.last_attempted_at_ms),
-        finished_at=to_datetime(record.finished_at_ms),
+        enqueued_at=to_clamped_datetime(record.enqueued_at_ms),
+        started_at=to_clamped_datetime(record.started_at_ms),
+        last_attempted_at=to_clamped_datetime(record.last_attempted_at_ms),
+        finished_at=to_clamped_datetime(record.finished_at_ms),
         worker_ids=record.workers,
         errors=make_task_errors(record.errors),
         _return_value=record.value,
@@ -99,10 +99,10 @@ def make_result_from_status(task: Any, id_: str, status: JobStatus, history: Run
     set_result_fields(
         result,
         status=state,
-        enqueued_at=to_datetime(status.created_at_ms),
-        started_at=to_datetime(history.started_at_ms),
-        last_attempted_at=to_datetime(history.last_attempted_at_ms),
-        finished_at=to_datetime(history.finished_at_ms or status.since_ms) if has_failed else None,
+        enqueued_at=to_clamped_datetime(status.created_at_ms),
+        started_at=to_clamped_datetime(history.started_at_ms),
+        last_attempted_at=to_clamped_datetime(history.last_attempted_at_ms),
+        finished_at=to_clamped_datetime(history.finished_at_ms or status.since_ms) if has_failed else None,
         worker_ids=history.workers,
         errors=make_task_errors(found),
     )

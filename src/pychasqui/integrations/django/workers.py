@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING
 
-from ..._tasks.app_options import give_metrics_port_of_its_own
+from ..._tasks.app_options import shift_shared_metrics_port_by_position
 from ..._tasks.thread_calls import ThreadCalls
 from ...crew import Crew
 from ...errors import InvalidArgument, RedisTrouble
@@ -31,19 +31,19 @@ def make_crew() -> Crew:
 
     django.setup()
     from .backend import ChasquiBackend
-    from .declared_tasks import load_tasks
+    from .declared_tasks import import_task_modules
     from .framework import tasks
 
     backends = [one for one in tasks.task_backends.all() if isinstance(one, ChasquiBackend)]
     if not backends:
         raise InvalidArgument("no entry of TASKS has the BACKEND pychasqui.integrations.django.ChasquiBackend")
     for backend in backends:
-        load_tasks(backend.chasqui_options.modules)
-    return Crew(lambda: _open_workers(backends))
+        import_task_modules(backend.chasqui_options.modules)
+    return Crew(lambda: _make_workers_and_clean_up_at_exit(backends))
 
 
 @asynccontextmanager
-async def _open_workers(backends: list[ChasquiBackend]) -> AsyncIterator[list[Worker]]:
+async def _make_workers_and_clean_up_at_exit(backends: list[ChasquiBackend]) -> AsyncIterator[list[Worker]]:
     async with AsyncExitStack() as stack:
         workers: list[Worker] = []
         for backend in backends:
@@ -56,24 +56,24 @@ async def _open_workers(backends: list[ChasquiBackend]) -> AsyncIterator[list[Wo
 
 
 def _make_worker(backend: ChasquiBackend, queue_name: str, thread_calls: ThreadCalls, *, position: int) -> Worker:
-    from .backend import read_job_history
+    from .backend import read_run_history
     from .task_runner import TaskRunner
 
-    async def read_history_or_empty(job_id: str) -> RunHistory:
+    async def read_run_history_or_empty(job_id: str) -> RunHistory:
         from .run_records import RunHistory
 
         try:
-            return await read_job_history(backend.app.queue(queue_name), job_id)
+            return await read_run_history(backend.app.queue(queue_name), job_id)
         except RedisTrouble:  # the task runs all the same, and its result has this run alone
             return RunHistory()
 
     options = {"store_results": True, **backend.app.worker_options(queue_name)}
-    give_metrics_port_of_its_own(options, backend.chasqui_options.queues.get(queue_name, {}), position)
+    shift_shared_metrics_port_by_position(options, backend.chasqui_options.queues.get(queue_name, {}), position)
     runner = TaskRunner(
         backend,
         queue_name,
         thread_calls=thread_calls,
-        read_history=read_history_or_empty,
+        read_run_history=read_run_history_or_empty,
         max_attempts=find_setting("max_attempts", options.get("max_attempts")).value,
         worker_id=f"{socket.gethostname()}:{os.getpid()}",
     )
