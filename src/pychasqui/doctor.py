@@ -4,38 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from ._core.checks import check_queue_name
 from ._core.defaults import GROUP
 from ._core.printable import printable
+from ._doctor.cluster import examine_cluster
+from ._doctor.finding import Finding, Level
+from ._doctor.replicas import examine_replicas
+from ._doctor.sentinels import examine_sentinels
 from ._redis.acl import ANY, ROLES, make_acl_rules
-from ._redis.cluster_health import ClusterHealth, MasterHealth, ReplicaHealth, parse_replica_health
 from ._redis.doctor import ClockReading, DoctorBroker, QueueHealth
+from ._redis.replica_health import parse_replica_health
 from ._redis.server_checks import Risks, read_risks
 from ._redis.server_session import ServerSession
 
-__all__ = ["AclUser", "Doctor", "Finding"]
+__all__ = ["AclUser", "Doctor", "Finding", "Level"]
 
-Level = Literal["ok", "note", "warning", "problem"]
 SKEW_MS = 1000  # a job's age and the end of a job's result are then visibly wrong
 LARGE_SHARE, FULL_SHARE = 0.75, 0.9  # of the memory
 SEEN_LATELY_MS = 15_000
 LATE_MS = 15_000  # of what is due; workers move it at once
 GONE_MS = 3_600_000
-MAX_REPLICA_LAG_BYTES = 1024 * 1024
-MAX_MASTERS_SHOWN = 8
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One fact, how grave it is, and what to do about it; `remedy` is empty if there is nothing to do."""
-
-    subject: str  # "server", or the name of a queue with "queue " before it
-    check: str
-    level: Level
-    text: str
-    remedy: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,23 +50,24 @@ class Doctor(ServerSession):
 
     def __init__(self, redis_url: str | None = None, *, timeout_s: float = 10.0) -> None:
         super().__init__(redis_url, client_name="chasqui-doctor", timeout_s=timeout_s)
-        self._broker = DoctorBroker(self._server)
+        self._broker = DoctorBroker(self._server, self._connector.sentinels)
 
     async def examine_server(self) -> list[Finding]:
         """Looks at the server's version, persistence, eviction policy, memory, connections and clock."""
         clock = await self._broker.compare_clocks()  # the first call, which makes the connection
         found = list(_examine_version(self._broker))
         info, cluster = await self._broker.read_info_or_none(), await self._broker.read_cluster_health()
+        sentinels = await self._broker.read_sentinel_health()
         if info is None:
             text = "this user may not call INFO, so persistence, eviction and memory are unknown"
             found.append(Finding("server", "settings", "warning", text, "allow the user INFO: ACL SETUSER name +info"))
         else:
             found += [*_examine_role(info), *_examine_persistence(info), *_examine_eviction(info)]
             found += [*examine_memory(info), *_examine_clients(info)]
-            found += examine_replicas({"": parse_replica_health(info)}) if cluster is None else []
-        if "+sentinel://" in self.redis_address:
-            text = f"the Sentinels say that {self._broker.server_address} is the master"
-            found.append(Finding("server", "master", "ok", text))
+            known = [] if sentinels is None else sentinels.replicas or []
+            found += examine_replicas({"": parse_replica_health(info, known)}) if cluster is None else []
+        if sentinels is not None:
+            found += examine_sentinels(sentinels, self._broker.server_address)
         if cluster is not None:
             found += examine_cluster(cluster)
         return [*found, examine_clock(clock)]
@@ -184,55 +174,6 @@ def _examine_clients(info: dict[str, str]) -> Iterator[Finding]:
         yield Finding("server", "connections", "warning", text, "raise maxclients, or run fewer processes")
     else:
         yield Finding("server", "connections", "ok", text)
-
-
-def examine_replicas(by_master: dict[str, ReplicaHealth]) -> Iterator[Finding]:
-    """Examines the replicas of each master. One without replicas is judged elsewhere, by its persistence."""
-    found = {address: each for address, each in by_master.items() if each.count}
-    if not found:
-        return
-    online, count = sum(each.online for each in found.values()), sum(each.count for each in found.values())
-    behind = max(each.behind for each in found.values())
-    text = f"{online} of {count} replicas are online, and {behind:,} bytes behind at most"
-    late = [at for at, each in found.items() if each.online < each.count or each.behind > MAX_REPLICA_LAG_BYTES]
-    if late:
-        of = f"; look at those of {', '.join(late)}" if all(late) else ""
-        remedy = "look at the log of the replica that is behind or away: a failover to it loses jobs"
-        yield Finding("server", "replicas", "warning", text + of, remedy)
-    else:
-        yield Finding("server", "replicas", "ok", text)
-    if not all(each.has_minimum for each in found.values()):
-        text = "min-replicas-to-write is 0: a master that is cut off takes jobs which a failover loses"
-        remedy = "CONFIG SET min-replicas-to-write 1 on master and replicas; then CONFIG REWRITE"
-        yield Finding("server", "min-replicas-to-write", "note", text, remedy)
-
-
-def examine_cluster(cluster: ClusterHealth) -> Iterator[Finding]:
-    masters = cluster.masters
-    text = f"{len(masters)} masters of {cluster.nodes} nodes have {cluster.slots:,} of 16,384 slots"
-    if cluster.is_ok:
-        yield Finding("server", "cluster", "ok", text)
-    else:
-        yield Finding(
-            "server", "cluster", "problem", f"{text}, and the cluster is down", "redis-cli --cluster check, then fix"
-        )
-    shown = "; ".join(map(_describe_master, masters[:MAX_MASTERS_SHOWN]))
-    yield Finding("server", "masters", "ok", shown + ("; ..." if len(masters) > MAX_MASTERS_SHOWN else ""))
-    if silent := [each.address for each in masters if not each.answers]:
-        text = f"{', '.join(silent)} does not answer, and the queues in its slots stand still"
-        remedy = "start it again, or wait until a replica has taken over"
-        yield Finding("server", "silent masters", "problem", text, remedy)
-    yield from examine_replicas({each.address: each.replicas for each in masters if each.replicas is not None})
-    if cluster.open_slots:
-        shown = ", ".join(cluster.open_slots[:5]) + (", ..." if len(cluster.open_slots) > 5 else "")
-        text = f"slots are half-migrated, and queues in them stand still: {shown}"
-        remedy = "if nobody is moving them now: redis-cli --cluster fix"
-        yield Finding("server", "open slots", "warning", text, remedy)
-
-
-def _describe_master(master: MasterHealth) -> str:
-    replicas = {0: "no replica", 1: "1 replica"}.get(master.replica_count, f"{master.replica_count} replicas")
-    return f"{printable(master.address, 100)} has {master.slots:,} slots and {replicas}"
 
 
 def examine_clock(clock: ClockReading) -> Finding:

@@ -12,11 +12,13 @@ import pytest
 import redis.asyncio
 
 from pychasqui import Job, Queue, RepeatPattern, Worker
-from pychasqui._redis.cluster_health import parse_node_lines, parse_replica_health
+from pychasqui._doctor.replicas import examine_replicas
+from pychasqui._redis.cluster_health import parse_node_lines
 from pychasqui._redis.command_replies import ConsumerState
 from pychasqui._redis.doctor import ClockReading, QueueHealth
+from pychasqui._redis.replica_health import KnownReplica, parse_replica_health
 from pychasqui.cli.exits import ExitCode
-from pychasqui.doctor import Doctor, Finding, examine_clock, examine_memory, examine_queue_health, examine_replicas
+from pychasqui.doctor import Doctor, Finding, examine_clock, examine_memory, examine_queue_health
 from tests.cli.conftest import Finished
 from tests.cli.terminals import on_terminal, plain
 from tests.support.server import RedisServer
@@ -180,14 +182,40 @@ def test_one_job_and_one_dead_letter_are_no_jobs_and_letters() -> None:
     (
         ("state=online,offset=5000000", 1, ["ok", "note"]),
         ("state=online,offset=3000000", 1, ["warning", "note"]),  # 2 MB behind
-        ("state=send_bulk,offset=0", 1, ["warning", "note"]),
-        ("state=online,offset=5000000", 2, ["warning", "note"]),  # one is away
+        ("state=send_bulk,offset=0", 1, ["warning", "warning", "note"]),
+        ("state=online,offset=5000000", 2, ["warning", "warning", "note"]),  # one is away
     ),
 )
 def test_a_replica_that_is_behind_or_away_is_found(replica: str, expected: int, levels: list[str]) -> None:
     info = {"master_repl_offset": "5000000", "slave0": f"ip=10.0.0.2,port=6379,{replica},lag=0"}
-    found = examine_replicas({"": parse_replica_health(info, expected)})
+    known = [KnownReplica(f"r{number}:6379", f"10.0.0.{number}:6379") for number in range(2, 2 + expected)]
+    found = examine_replicas({"": parse_replica_health(info, known)})
     assert [one.level for one in found] == levels
+
+
+def away(states: dict[str, str], *known: tuple[str, str]) -> tuple[tuple[str, str], ...]:
+    info = {f"slave{number}": f"ip={ip},port=1,state={state}" for number, (ip, state) in enumerate(states.items())}
+    return parse_replica_health(info, [KnownReplica(f"{ip}:1", f"{ip}:1", trouble) for ip, trouble in known]).away
+
+
+def test_a_replica_that_does_not_follow_is_named_with_the_reason() -> None:
+    online = {"a": "online"}
+    assert away(online, ("a", ""), ("b", "")) == (("b:1", "is not connected to the master"),)
+    assert away(online, ("a", ""), ("b", "is down")) == (("b:1", "is down"),)
+    assert away({**online, "b": "send_bulk"}, ("a", ""), ("b", "")) == (("b:1", "is not in sync yet (send_bulk)"),)
+    assert away(online, ("a", "is down")) == ()  # the master knows better
+    assert away(online, ("name", ""), ("b", "")) == ()  # which of them is missing cannot be known
+
+
+def test_the_finding_of_a_replica_that_is_away_says_what_follows() -> None:
+    info = {"slave0": "ip=a,port=1,state=online", "min_slaves_good_slaves": "0"}
+    health = parse_replica_health(info, [KnownReplica("a:1", "a:1"), KnownReplica("b:1", "b:1", "is down")])
+    found = {one.check: one for one in examine_replicas({"m:1": health})}["replicas away"]
+    assert found.level == "problem"
+    assert found.text == (
+        "1 of 2 replicas of m:1 follow their master (b:1 is down), so an add with wait_replicas=2 raises "
+        "NotReplicated, and the master takes no adds at all, because of min-replicas-to-write"
+    )
 
 
 def test_a_master_that_needs_replicas_to_write_has_no_note_about_it() -> None:

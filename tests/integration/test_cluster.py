@@ -120,6 +120,8 @@ async def test_the_doctor_finds_a_replica_that_is_away_whichever_master_it_follo
             assert found["replicas"].level == "warning"
             assert "0 of 1 replicas are online" in found["replicas"].text
             assert f"127.0.0.1:{master.port}" in found["replicas"].text
+            assert f"(127.0.0.1:{replica.port} is " in found["replicas away"].text
+            assert f"0 of 1 replicas of 127.0.0.1:{master.port} follow their master" in found["replicas away"].text
     finally:
         replica.start()
         await asyncio.to_thread(cluster.wait_until_well)

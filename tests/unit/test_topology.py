@@ -106,6 +106,15 @@ class TestNodeMap:
         assert node_map.nodes == {A, B, Address("here", 7003)}
         assert node_map.epoch == 5
 
+    def test_a_node_whose_name_is_not_known_yet_is_at_its_ip(self) -> None:
+        unnamed, unknown = [b"?", 7001, b"id", [b"ip", b"10.0.0.1"]], [b"?", 7003, b"id", []]
+        node_map = read_node_map([[0, 99, unnamed], [100, 199, unknown], [200, 299, [None, 7004, b"id"]]], "here", 5)
+        assert [node_map.find_owner(slot) for slot in (0, 100, 200)] == [
+            A,
+            Address("here", 7003),
+            Address("here", 7004),
+        ]
+
     @in_one_test("reply", (None, [], [[]], [[1, 2]], [[0, 1, [b"h"]]], [[b"x", 1, [b"h", 1]]], [[0, 1, b"h"]]))
     def test_an_odd_reply_is_a_map_without_slots(self, reply: object) -> None:
         assert read_node_map(reply, "here", 0).ranges == ()

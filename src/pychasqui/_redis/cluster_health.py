@@ -7,7 +7,6 @@ which of its slots are half-migrated; which replicas it should have is known to 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -15,18 +14,9 @@ from .._wire.lenient import read_int
 from ..errors import RedisTrouble, ReplyError
 from .calls import RedisCalls
 from .command_replies import decode_info_text
+from .replica_health import KnownReplica, ReplicaHealth, parse_replica_health
 
-MAX_REPLICAS = 64
-
-
-@dataclass(frozen=True, slots=True)
-class ReplicaHealth:
-    """How the replicas of a master are."""
-
-    count: int
-    online: int
-    behind: int  # the bytes that the slowest of them lacks
-    has_minimum: bool  # the master refuses writes while too few of them follow it
+DOWN_FLAGS = frozenset({"fail", "fail?", "noaddr"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +46,10 @@ class NodeLine(NamedTuple):
 
     node_id: str
     address: str
+    ip_and_port: str
     flags: list[str]
     master_id: str
+    is_linked: bool  # to the node that was asked
     slots: list[str]  # ranges, and in brackets those that are half-migrated
 
 
@@ -80,18 +72,6 @@ async def read_cluster_health(first: RedisCalls) -> ClusterHealth:
     )
 
 
-def parse_replica_health(info: Mapping[str, str], expected: int = 0) -> ReplicaHealth:
-    """Reads INFO of a master. A replica that is away is not listed there: `expected` says how many there should be."""
-    listed = [
-        _parse_replica_fields(info[f"slave{number}"]) for number in range(MAX_REPLICAS) if f"slave{number}" in info
-    ]
-    written = read_int(info.get("master_repl_offset")) or 0
-    behind = [written - (read_int(each.get("offset")) or 0) for each in listed if each.get("state") == "online"]
-    return ReplicaHealth(
-        max(len(listed), expected), len(behind), max([0, *behind]), has_minimum="min_slaves_good_slaves" in info
-    )
-
-
 def parse_info_fields(reply: object) -> dict[str, str]:
     lines = (line.partition(":") for line in decode_info_text(reply).splitlines())
     return {name: value.strip() for name, _, value in lines if value}
@@ -104,10 +84,11 @@ def parse_node_lines(text: str) -> list[NodeLine]:
         if len(words) < 8:
             continue
         place, _, names = words[1].partition(",")
-        address, host = place.partition("@")[0], names.partition(",")[0]
-        if host and "=" not in host:
-            address = f"{host}:{address.rpartition(':')[2]}"
-        found.append(NodeLine(words[0], address, words[2].split(","), words[3], words[8:]))
+        ip_and_port, host = place.partition("@")[0], names.partition(",")[0]
+        is_named = host and "=" not in host
+        address = f"{host}:{ip_and_port.rpartition(':')[2]}" if is_named else ip_and_port
+        is_linked = words[7] == "connected"
+        found.append(NodeLine(words[0], address, ip_and_port, words[2].split(","), words[3], is_linked, words[8:]))
     return found
 
 
@@ -133,10 +114,15 @@ async def _read_replication_if_allowed(master: RedisCalls) -> dict[str, str] | N
 def _make_master_health(
     line: NodeLine, lines: list[NodeLine], answer: tuple[NodeLine, dict[str, str] | None] | None
 ) -> MasterHealth:
-    count = sum(each.master_id == line.node_id for each in lines)
+    known = [_describe_replica(each) for each in lines if each.master_id == line.node_id]
     info = None if answer is None else answer[1]
-    replicas = None if info is None else parse_replica_health(info, count)
-    return MasterHealth(line.address, _count_slots(line), count, answer is not None, replicas)
+    replicas = None if info is None else parse_replica_health(info, known)
+    return MasterHealth(line.address, _count_slots(line), len(known), answer is not None, replicas)
+
+
+def _describe_replica(line: NodeLine) -> KnownReplica:
+    is_down = DOWN_FLAGS & set(line.flags) or not (line.is_linked or "myself" in line.flags)
+    return KnownReplica(line.address, line.ip_and_port, "is down, as other nodes say" if is_down else "")
 
 
 def _count_slots(line: NodeLine) -> int:
@@ -152,8 +138,3 @@ def _describe_migrating_slots(own: NodeLine) -> list[str]:
         if sign:
             found.append(f"{slot} {'to' if sign == '->-' else 'from'} {other[:8]}")
     return found
-
-
-def _parse_replica_fields(text: str) -> dict[str, str]:
-    """Reads ip=127.0.0.1,port=6380,state=online,offset=42,lag=0."""
-    return dict(pair.partition("=")[::2] for pair in text.split(","))

@@ -33,7 +33,7 @@ from ..errors import (
 from .credentials import Login, RefusedCredentials
 from .destination import Destination
 from .diagnosis import probe_for_tls_mismatch
-from .endpoint import Endpoint, explain_failure
+from .endpoint import Endpoint
 from .error_actions import ErrorAction, action_for, may_send_again_after
 from .handshake import RoleCheck, perform_handshake
 from .shared_sockets import SharedSockets
@@ -121,7 +121,8 @@ class Connection:
             opening = self._opening  # the attempt that is awaited here; self._opening may be another one by then
             done, _ = await asyncio.wait({opening}, timeout=max(0, deadline - asyncio.get_running_loop().time()))
             if not done:
-                raise ConnectionLost(f"cannot reach {self._printable_url} in time: {self.trouble or 'no answer'}")
+                reason = self.trouble or self._destination.explain_failure(self._endpoint, TimeoutError("no answer"))
+                raise ConnectionLost(f"cannot reach {self._printable_url} in time: {reason}")
             if opening.cancelled():
                 raise Closed("the connection was closed while it was being made")
             if (trouble := opening.result()) is not None:
@@ -204,7 +205,7 @@ class Connection:
             except (ConnectionLost, CommandTimeout, OSError) as error:  # TimeoutError is an OSError
                 if self._is_outdated:
                     continue
-                self._report_failure(ConnectionLost(explain_failure(error, self._destination.absence_remedy)))
+                self._report_failure(ConnectionLost(self._destination.explain_failure(self._endpoint, error)))
                 if (wrong := await self._probe_first_attempt_for_tls_mismatch()) is not None:
                     return wrong
             except NotRedis as error:

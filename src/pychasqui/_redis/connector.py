@@ -27,6 +27,7 @@ from .tls import describe_disabled_checks
 from .topology.destination import RoutedDestination
 from .topology.locator import Locator
 from .topology.node_map import compute_slot_of_key
+from .url import SENTINEL
 
 PRINTABLE = string.punctuation  # CLIENT SETNAME takes these, letters and digits: no space, only ASCII
 EMBEDDED = "embedded:"
@@ -78,6 +79,11 @@ class Connector:
             return None
         node = self._location.node
         return (node.path, None) if node.path else (node.host, node.port)
+
+    @property
+    def sentinels(self) -> Location | None:
+        """What the URL names, if that is Sentinels."""
+        return self._location if self._location is not None and self._location.kind == SENTINEL else None
 
     def make_broker(
         self, keys: Keys, *, timeout_s: float, gets_messages: bool = True, sinks: GuardedSinks | None = None

@@ -13,9 +13,8 @@ from .endpoint import Endpoint
 class Destination(Protocol):
     """Where a connection leads: to one server, or to whichever server is the master."""
 
-    @property
-    def absence_remedy(self) -> str:
-        """What to do if no server listens there."""
+    def explain_failure(self, endpoint: Endpoint | None, error: Exception) -> str:
+        """Says why no connection was made and, where it is known, what to change; None: before it was known where."""
 
     async def find_endpoint_and_listen(self, on_change: Callable[[], None]) -> Endpoint:
         """Returns the endpoint to open. `on_change` is called in this loop when it may be another by then."""

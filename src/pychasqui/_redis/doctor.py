@@ -18,9 +18,11 @@ from .command_replies import (
     read_last_delivered_id_by_group,
     read_members_with_scores,
 )
+from .endpoint import Location
 from .error_actions import ErrorAction, action_for
 from .keys import Keys
 from .replies import make_methods_raise_reply_error, read_count
+from .sentinel_health import SentinelHealth, read_sentinel_health
 
 INFO_SECTIONS = ("server", "memory", "persistence", "stats", "replication", "clients")
 KEY_TYPES = {
@@ -63,8 +65,9 @@ class QueueHealth:
 class DoctorBroker:
     """The questions that `chasqui doctor` asks."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, sentinels: Location | None = None) -> None:
         self._broker = broker
+        self._sentinels = sentinels  # of the URL
 
     async def read_info_or_none(self) -> dict[str, str] | None:
         """Returns the fields of INFO; None if this user may not ask."""
@@ -106,6 +109,12 @@ class DoctorBroker:
             return await read_cluster_health(self._broker)
         except ReplyError:
             return None
+
+    async def read_sentinel_health(self) -> SentinelHealth | None:
+        """Asks every Sentinel how master and replicas are; None if the URL names none."""
+        if self._sentinels is None:
+            return None
+        return await read_sentinel_health(self._sentinels, self._broker.server_address)
 
     async def compare_clocks(self) -> ClockReading:
         """Compares the clocks: the server's lies somewhere between our two readings."""

@@ -98,10 +98,11 @@ class Location:
         return f"{'rediss' if self.node.tls else 'redis'}+{self.kind}://{addresses}{path}"
 
 
-def explain_failure(error: Exception, absence_remedy: str) -> str:
+def explain_failure(error: Exception, absence_remedy: str, *, host_remedy: str = "check the name in redis_url") -> str:
     """Says why no connection was made and, where it is known, what to change.
 
-    `absence_remedy` is for a server that is not there. An error that was explained before stays as it is.
+    `absence_remedy` is for a server that is not there, `host_remedy` for a name that is not known. An error that was
+    explained before stays as it is.
     """
     text = str(error) or "no answer to the handshake"
     if NOTHING_LISTENS in text:
@@ -111,7 +112,7 @@ def explain_failure(error: Exception, absence_remedy: str) -> str:
     if isinstance(error, FileNotFoundError):
         return f"{text}: there is no such socket; {absence_remedy}"
     if isinstance(error, socket.gaierror):
-        return f"{text}: no such host is known; check the name in redis_url"
+        return f"{text}: no such host is known; {host_remedy}"
     too_many = "raise maxclients at the server, or run fewer processes" if TOO_MANY_CLIENTS in text else ""
     remedy = too_many or find_tls_remedy(text)
     return f"{text}: {remedy}" if remedy and remedy not in text else text

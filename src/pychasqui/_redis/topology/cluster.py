@@ -1,8 +1,8 @@
 """ClusterSurvey: asks nodes of a cluster which of them has which slots.
 
 The masters in use are pinged. While one of them is silent, or a connection was lost or redirected, others are asked
-twice a second, else some node every half minute. A node that is cut off knows an old map: the answer of the highest
-epoch counts.
+twice a second, else some node every half minute. A node that is cut off knows an old map, and one that was removed
+knows none: of the answers that have slots the one of the highest epoch counts.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from ..._wire.lenient import read_cut_text, read_int
+from ..._wire.lenient import read_cut_text, read_first_pairs, read_int
 from ...errors import AuthenticationFailed, ChasquiError, RedisTrouble, ReplyError
 from ..command_replies import decode_info_text
 from ..connection import Connection
 from ..endpoint import Location
 from .destination import make_server_is_sentinel_error
 from .node_connections import ASK_S, Answers, NodeConnections
-from .node_map import Address, NodeMap, SlotRange
+from .node_map import UNKNOWN_HOST, Address, NodeMap, SlotRange
 
 PING_EVERY_S = 0.5
 ASK_EVERY_S = 30.0
 SUSPICIOUS_S = 5.0  # for how long others are asked often
-OLDER_S = 5.0  # after this long an older map counts: the cluster was made again
+OLDER_S = 5.0  # after this long an older map counts, or one with fewer slots: the cluster was made again
 MAX_NODES_ASKED = 3
 
 
@@ -95,9 +95,9 @@ class ClusterSurvey:
         )
         if not answers.found:
             raise self._make_no_answer_error(answers)
-        newest = max(answers.found.values(), key=lambda each: each.epoch)
+        newest = max(answers.found.values(), key=lambda each: each.rank)
         now = asyncio.get_running_loop().time()
-        if known is None or newest.epoch >= known.epoch:
+        if known is None or newest.rank >= known.rank:
             self._newest_at = now
         elif now < self._newest_at + OLDER_S:
             return known
@@ -155,8 +155,11 @@ def read_node_map(reply: Any, asked_host: str, epoch: int) -> NodeMap:
 
 
 def _read_node_address_or_none(node: list[Any], asked_host: str) -> Address | None:
+    """Reads a node. One that should be called by a name and has announced none yet is "?", and its IP stands behind."""
     host, port = read_cut_text(node[0]) if node[0] is not None else "", read_int(node[1])
-    return Address(host if host and host != "?" else asked_host, port) if port else None
+    if host == UNKNOWN_HOST:
+        host = read_cut_text(read_first_pairs(node[3]).get(b"ip")) if len(node) > 3 else ""
+    return Address(host or asked_host, port) if port else None
 
 
 async def _ask_epoch_or_zero(connection: Connection) -> int:

@@ -11,10 +11,10 @@ from dataclasses import replace
 
 from ...errors import ConnectionLost, RedisTrouble, ReplyError
 from ..dialect import Dialect
-from ..endpoint import Endpoint
+from ..endpoint import Endpoint, explain_failure, format_address
 from ..socket import Redirected
 from .locator import Locator
-from .node_map import SLOTS, Address
+from .node_map import SLOTS, UNKNOWN_HOST, Address
 from .route_listener import RouteListener
 
 _MOVED = re.compile(r"MOVED (\d{1,5}) (.*):(\d{1,5})$")
@@ -36,14 +36,21 @@ class RoutedDestination:
         self._protocol = protocol
         self._listener: RouteListener | None = None  # from the first attempt on, if there is a route
 
-    @property
-    def absence_remedy(self) -> str:
+    def explain_failure(self, endpoint: Endpoint | None, error: Exception) -> str:
         route = self._locator.route
         if route is None:
-            return "start a server, or use embedded:// for development"
+            return explain_failure(error, "start a server, or use embedded:// for development")
         if route.is_cluster:
-            return "this node has the slot of the queue, and no replica has taken over: start it again"
-        return "the Sentinels say that this is the master: start it again, or wait until they have elected another"
+            remedy = "this node has the slot of the queue, and no replica has taken over: start it again"
+        else:
+            remedy = (
+                "the Sentinels say that this is the master: start it again, or wait until they have elected another"
+            )
+        if endpoint is None or route.is_in_url(endpoint):
+            return explain_failure(error, remedy)
+        reason = explain_failure(error, remedy, host_remedy="make the name known here")
+        who = "the nodes announce" if route.is_cluster else "the Sentinels announce"
+        return f"{format_address(endpoint.host, endpoint.port)}, which {who}: {reason}"
 
     async def find_endpoint_and_listen(self, on_change: Callable[[], None]) -> Endpoint:
         route = self._locator.route
@@ -108,9 +115,8 @@ class RoutedDestination:
 
 
 def _read_moved_or_none(error: ReplyError, endpoint: Endpoint) -> tuple[int, Address] | None:
-    """Returns the slot that MOVED is about and the node that has it; None if this is another error."""
+    """Returns the slot that MOVED is about and the node that has it; None if this is another error, or has no host."""
     moved = _MOVED.search(str(error))
-    if moved is None or int(moved[1]) >= SLOTS:
+    if moved is None or int(moved[1]) >= SLOTS or moved[2] == UNKNOWN_HOST:
         return None
-    host = moved[2].strip("[]")
-    return int(moved[1]), Address(host if host not in ("", "?") else endpoint.host, int(moved[3]))
+    return int(moved[1]), Address(moved[2].strip("[]") or endpoint.host, int(moved[3]))

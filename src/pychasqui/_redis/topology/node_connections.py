@@ -9,7 +9,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 from ...errors import ChasquiError, ConnectionLost, NotRedis
 from ..connection import Connection
-from ..endpoint import Endpoint
+from ..endpoint import Endpoint, explain_failure
 from ..tls import find_tls_remedy
 from .node_map import Address
 
@@ -40,10 +40,11 @@ class Answers(NamedTuple, Generic[T]):
 class FixedDestination:
     """The destination of a connection that always goes to one endpoint."""
 
-    absence_remedy = "start it, or name another"
-
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
+
+    def explain_failure(self, endpoint: Endpoint | None, error: Exception) -> str:
+        return explain_failure(error, "start it, or name another")
 
     async def find_endpoint_and_listen(self, on_change: Callable[[], None]) -> Endpoint:
         return self._endpoint

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from ..endpoint import format_address
 
 SLOTS = 16384
+UNKNOWN_HOST = "?"  # of a node that should be called by a name, and has announced none yet
 
 
 class Address(NamedTuple):
@@ -36,6 +37,15 @@ class NodeMap:
     nodes: frozenset[Address]  # masters and replicas
     epoch: int  # of the configuration: a higher one is newer
     moved: dict[int, Address] = field(default_factory=dict)  # slots of which a node has said where they are since
+
+    @property
+    def rank(self) -> tuple[bool, int, int]:
+        """Returns what makes a map count more than another: that it has slots, its epoch, and how many slots it has.
+
+        A node that was removed from the cluster has none, and the same epoch; one that has just joined has a few.
+        """
+        slots = sum(each.last - each.first + 1 for each in self.ranges)
+        return slots > 0, self.epoch, slots
 
     def find_owner(self, slot: int) -> Address | None:
         """Returns the master that has a slot; None if no node has it."""

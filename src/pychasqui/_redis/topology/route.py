@@ -65,6 +65,10 @@ class Route:
         """Returns whether this node has any slots."""
         return self._map is not None and self._map.is_master(Address(endpoint.host, endpoint.port))
 
+    def is_in_url(self, endpoint: Endpoint) -> bool:
+        """Returns whether the URL names this address; else nodes or Sentinels have said where it is."""
+        return any((seed.host, seed.port) == (endpoint.host, endpoint.port) for seed in self._location.seeds)
+
     @property
     def is_cluster(self) -> bool:
         return self._location.kind == CLUSTER

@@ -1,7 +1,7 @@
 """SentinelSurvey: asks the Sentinels for the master, every second and whenever one of them says +switch-master.
 
-All of them are asked: one that is cut off knows an old master. The answer of the newest configuration counts, and none
-that is older than what is known.
+All of them are asked: one that is cut off knows an old master. The answer of the newest configuration counts, of two
+that are as new the one that more of them give, and none that is older than what is known.
 """
 
 from __future__ import annotations
@@ -29,9 +29,8 @@ class MasterReport(NamedTuple):
 
     master: Address | None
     epoch: int
-    sentinels: frozenset[Address]  # the others that it knows
     own_id: str
-    ids: frozenset[str]  # of the others
+    others: dict[Address, str]  # the other Sentinels that it knows, and their ids
 
 
 class SentinelSurvey:
@@ -42,6 +41,7 @@ class SentinelSurvey:
         self._nodes = NodeConnections(location.seeds[0])
         self._seeds = [Address(seed.host, seed.port) for seed in location.seeds]
         self._sentinels = self._seeds.copy()
+        self._majority = len(self._seeds) // 2 + 1
         self._older_looks = 0
 
     async def find_changed_map_or_return_known(
@@ -49,7 +49,7 @@ class SentinelSurvey:
     ) -> NodeMap:
         """Returns the map with the present master; `known` itself if nothing has changed."""
         answers = await self._nodes.ask_nodes_until_enough_answer(
-            self._sentinels, self._ask_sentinel_and_subscribe, enough_answers=len(self._sentinels) // 2 + 1
+            self._sentinels, self._ask_sentinel_and_subscribe, enough_answers=self._majority
         )
         reports = {address: each for address, each in answers.found.items() if each.master is not None}
         if not reports:
@@ -57,7 +57,8 @@ class SentinelSurvey:
         await self._update_sentinels_and_close_forgotten(reports)
         if known is None:
             self._raise_if_two_masters(reports)
-        newest = max(reports.values(), key=lambda each: each.epoch)
+        votes = Counter((each.epoch, each.master) for each in reports.values())
+        newest = max(reports.values(), key=lambda each: (each.epoch, votes[each.epoch, each.master]))
         if known is not None and newest.epoch < known.epoch and not self._count_older_look_and_tell_if_enough(reports):
             return known
         self._older_looks = 0
@@ -77,19 +78,17 @@ class SentinelSurvey:
             )
         master = await connection.call("SENTINEL", "GET-MASTER-ADDR-BY-NAME", self._service)
         if not isinstance(master, list) or len(master) != 2:
-            return MasterReport(None, 0, frozenset(), "", frozenset())
+            return MasterReport(None, 0, "", {})
         facts, others, own_id = await asyncio.gather(
             connection.call("SENTINEL", "MASTER", self._service),
             connection.call("SENTINEL", "SENTINELS", self._service),
             connection.call("SENTINEL", "MYID"),
         )
-        known = [read_first_pairs(each) for each in others] if isinstance(others, list) else []
         return MasterReport(
             _read_address_if_valid(master[0], master[1]),
             read_int(read_first_pairs(facts).get(b"config-epoch")) or 0,
-            frozenset(filter(None, (_read_address_if_valid(each.get(b"ip"), each.get(b"port")) for each in known))),
             read_cut_text(own_id) or "",
-            frozenset(read_cut_text(each.get(b"runid")) or "" for each in known),
+            _read_other_sentinels(others),
         )
 
     def _wake_if_own_master_switched(self, message: bytes) -> None:
@@ -100,20 +99,31 @@ class SentinelSurvey:
         """The Sentinels know each other: one that answers is enough to find the rest.
 
         One that was found so is forgotten once it is silent and no other names it, so that there is room for the next.
+        One that answers under another address already, as behind NAT, is not asked twice. While it is silent it may be
+        in the list twice, so what is a majority is told by how many they say they are.
         """
-        named = {address for each in reports.values() for address in each.sentinels}
-        known = {*self._seeds, *reports, *named}
+        asked_at = {reports[each].own_id: each for each in reversed(self._sentinels) if each in reports}
+        named = {
+            address
+            for each in reports.values()
+            for address, own_id in each.others.items()
+            if asked_at.get(own_id, address) == address
+        }
+        answering = {address for address, each in reports.items() if asked_at.get(each.own_id, address) == address}
+        known = {*self._seeds, *answering, *named}
         for address in [each for each in self._sentinels if each not in known]:
             self._sentinels.remove(address)
             await self._nodes.close_connection_to(address)
         new = sorted(named.difference(self._sentinels))
         self._sentinels += new[: max(0, MAX_SENTINELS - len(self._sentinels))]
+        count = 1 + max(len(each.others) for each in reports.values())
+        self._majority = min(count, len(self._sentinels)) // 2 + 1
 
     def _raise_if_two_masters(self, reports: dict[Address, MasterReport]) -> None:
         """Sentinels that name different masters and do not know each other are of two sets."""
         for address, one in reports.items():
             for other_address, other in reports.items():
-                are_strangers = one.own_id not in other.ids and other.own_id not in one.ids
+                are_strangers = one.own_id not in other.others.values() and other.own_id not in one.others.values()
                 if one.master != other.master and one.own_id != other.own_id and are_strangers:
                     raise RedisTrouble(
                         f"two masters have the name {self._service}: Sentinel {address} says {one.master}, "
@@ -124,7 +134,7 @@ class SentinelSurvey:
     def _count_older_look_and_tell_if_enough(self, reports: dict[Address, MasterReport]) -> bool:
         """Returns whether most Sentinels have agreed for a while on an older configuration."""
         _, agreeing = Counter(each.master for each in reports.values()).most_common(1)[0]
-        self._older_looks = self._older_looks + 1 if 2 * agreeing > len(self._sentinels) else 0
+        self._older_looks = self._older_looks + 1 if agreeing >= self._majority else 0
         return self._older_looks >= OLDER_LOOKS
 
     def _make_no_master_error(self, answers: Answers[MasterReport]) -> ChasquiError:
@@ -148,3 +158,11 @@ class SentinelSurvey:
 def _read_address_if_valid(host: Any, port: Any) -> Address | None:
     name, number = read_cut_text(host), read_int(port)
     return Address(name, number) if name and number else None
+
+
+def _read_other_sentinels(reply: Any) -> dict[Address, str]:
+    found: dict[Address, str] = {}
+    for fields in map(read_first_pairs, reply if isinstance(reply, list) else []):
+        if (address := _read_address_if_valid(fields.get(b"ip"), fields.get(b"port"))) is not None:
+            found[address] = read_cut_text(fields.get(b"runid")) or ""
+    return found
