@@ -50,7 +50,7 @@ class Doctor(ServerSession):
 
     def __init__(self, redis_url: str | None = None, *, timeout_s: float = 10.0) -> None:
         super().__init__(redis_url, client_name="chasqui-doctor", timeout_s=timeout_s)
-        self._broker = DoctorBroker(self._server, self._connector.sentinels)
+        self._broker = DoctorBroker(self._server, self._connector.sentinel_location_or_none)
 
     async def examine_server(self) -> list[Finding]:
         """Looks at the server's version, persistence, eviction policy, memory, connections and clock."""

@@ -17,9 +17,9 @@ from ._core.config import take_config_fields_as_arguments
 from ._producer.config import QueueConfig
 from ._tasks.blocking_calls import (
     CallsQueue,
-    call_blocking,
     make_blocking_method,
     make_blocking_method_of_part,
+    run_and_block,
     to_list_if_iterable,
     wrap_to_read_iterable_in_caller,
 )
@@ -31,7 +31,7 @@ from .dlq import DeadLetters
 from .handles import JobHandle
 from .queue import Queue
 from .repeatables import Repeatables
-from .settings import find_settings_not_given
+from .settings import find_values_in_environment_or_file
 from .tasks import BoundTask
 
 P = ParamSpec("P")
@@ -51,7 +51,7 @@ class SyncDeadLetters:
     """`queue.dlq`, blocking. See DeadLetters."""
 
     def __init__(self, queue: CallsQueue) -> None:
-        self.call_queue = queue.call_queue
+        self.run_on_queue_and_block = queue.run_on_queue_and_block
 
     # mypy takes `self` for one of **which
     page = make_blocking_method_of_part(_get_dlq, DeadLetters.page)  # type: ignore[arg-type]
@@ -69,7 +69,7 @@ class SyncRepeatables:
     """`queue.repeatables`, blocking. See Repeatables."""
 
     def __init__(self, queue: CallsQueue) -> None:
-        self.call_queue = queue.call_queue
+        self.run_on_queue_and_block = queue.run_on_queue_and_block
 
     upsert = make_blocking_method_of_part(_get_repeatables, Repeatables.upsert)
     page = make_blocking_method_of_part(_get_repeatables, Repeatables.page)
@@ -103,12 +103,12 @@ class QueueMethods:
         """The queue's repeatables."""
         return self._repeatables
 
-    def call_queue(
+    def run_on_queue_and_block(
         self, blocking_call: str, make_coroutine: Callable[[Queue], Coroutine[Any, Any, R]], *, needs_task: bool = True
     ) -> R:
         """Runs the coroutine that `make_coroutine(queue)` returns, and blocks until it has ended."""
         make = lambda: make_coroutine(self._queues(self._name))  # noqa: E731
-        return call_blocking(self._queues, blocking_call, "await the method of Queue", make, needs_task=needs_task)
+        return run_and_block(self._queues, blocking_call, "await the method of Queue", make, needs_task=needs_task)
 
     add = make_blocking_method(Queue.add, needs_task=False)
     add_bulk = wrap_to_read_iterable_in_caller("jobs", make_blocking_method(Queue.add_bulk))
@@ -152,7 +152,7 @@ class QueueMethods:
 class SyncQueue(QueueMethods):
     """A Queue for synchronous code: the same options and names, blocking, from any thread, before and after a fork."""
 
-    @take_config_fields_as_arguments(QueueConfig, find_settings_not_given)
+    @take_config_fields_as_arguments(QueueConfig, find_values_in_environment_or_file)
     def __init__(self, config: QueueConfig) -> None:
         options = {field.name: getattr(config, field.name) for field in fields(config)}
         Queue(**options)  # refuses a wrong URL here, and not at the first use
@@ -160,7 +160,7 @@ class SyncQueue(QueueMethods):
 
     def close(self) -> None:
         """Closes its connections. Safe to call twice; a later call opens them again."""
-        call_blocking(self._queues, "SyncQueue.close", "await Queue.close()", self._queues.close_queues_of_running_loop)
+        run_and_block(self._queues, "SyncQueue.close", "await Queue.close()", self._queues.close_queues_of_running_loop)
         portal.forget_holder_if_closed_and_unused(
             self._queues
         )  # a program may make and close a SyncQueue for each request
@@ -219,7 +219,7 @@ class SyncJobHandle(Generic[R_co]):
             raise make_attribute_error(self, name, METHODS_OF_HANDLES)
 
     def _call_blocking(self, method_name: str, make_coroutine: Callable[[], Coroutine[Any, Any, R]]) -> R:
-        return call_blocking(
+        return run_and_block(
             self._queues, f"SyncJobHandle.{method_name}", f"await JobHandle.{method_name}()", make_coroutine
         )
 
@@ -248,7 +248,7 @@ class SyncTask(Generic[P, R_co]):
         """Checks the arguments and adds a job; returns when Redis has it."""
         blocking_call, instead = f"{self._name}.sync.enqueue", f"await {self._name}.enqueue(...)"
         make = lambda: self._task.enqueue(*args, **kwargs)  # noqa: E731
-        handle = call_blocking(self._queues, blocking_call, instead, make, needs_task=False)
+        handle = run_and_block(self._queues, blocking_call, instead, make, needs_task=False)
         return SyncJobHandle(handle, self._queues)
 
     def handle(self, job_id: str) -> SyncJobHandle[R_co]:
@@ -270,7 +270,7 @@ class SyncApp:
     def enqueue_all(self, calls: Iterable[BoundTask[R]]) -> list[SyncJobHandle[R]]:
         """Adds many jobs, each made by a task's bind(); see App.enqueue_all()."""
         make = partial(self._enqueue_all, to_list_if_iterable(calls))  # here: see wrap_to_read_iterable_in_caller()
-        handles = call_blocking(self._queues, "app.sync.enqueue_all", "await app.enqueue_all(...)", make)
+        handles = run_and_block(self._queues, "app.sync.enqueue_all", "await app.enqueue_all(...)", make)
         return [SyncJobHandle(handle, self._queues) for handle in handles]
 
     def queue(self, name: str) -> QueueMethods:
@@ -279,4 +279,4 @@ class SyncApp:
 
     def close(self) -> None:
         """Closes the connections of synchronous code. Safe to call twice; a later call opens them again."""
-        call_blocking(self._queues, "app.sync.close", "await app.close()", self._queues.close_queues_of_running_loop)
+        run_and_block(self._queues, "app.sync.close", "await app.close()", self._queues.close_queues_of_running_loop)

@@ -110,14 +110,14 @@ class TestCounting:
     async def test_plain_jobs_count_by_name_as_far_as_there_was_room(self) -> None:
         made = batch(4)
         made.names = [b"mail", b"video", b"mail", b"mail"]
-        assert made.count_added_by_name_and_mode(3) == [JobsAdded(2, "now", "mail"), JobsAdded(1, "now", "video")]
-        assert made.count_added_by_name_and_mode(0) == []
+        assert made.make_added_records(3) == [JobsAdded(2, "now", "mail"), JobsAdded(1, "now", "video")]
+        assert made.make_added_records(0) == []
 
     async def test_new_jobs_with_options_count_each_in_its_mode(self) -> None:
         made = batch(5, with_options=True)
         made.names = [b"mail"] * 5
         made.options = [AddOptions("+5"), AddOptions(), AddOptions("+5"), AddOptions("+5"), AddOptions("+5")]
-        assert made.count_added_by_name_and_mode(b"nndrf") == [
+        assert made.make_added_records(b"nndrf") == [
             JobsAdded(1, "delayed", "mail"),
             JobsAdded(1, "now", "mail"),
         ]

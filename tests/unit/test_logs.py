@@ -16,7 +16,7 @@ from pychasqui import logs
 from pychasqui._core.delivery import Delivery
 from pychasqui._worker.job_reporter import JobReporter
 from pychasqui._worker.plain_handler import as_async_handler
-from pychasqui._worker.wrapped_handler import wrap_to_take_delivery
+from pychasqui._worker.wrapped_handler import wrap_to_move_into_job
 from tests.support.cases import in_one_test
 from tests.support.contexts import in_own_context
 
@@ -85,7 +85,7 @@ class TestContext:
         assert lines.fields()[2].keys() == {"ts", "level", "logger", "event"}
 
     async def test_a_plain_function_has_it_too(self, lines: Lines) -> None:
-        handler = wrap_to_take_delivery(as_async_handler(lambda job: log.info("here")), cast(JobReporter, None))
+        handler = wrap_to_move_into_job(as_async_handler(lambda job: log.info("here")), cast(JobReporter, None))
         await in_own_context(logs.bind_job_to_context("mails", handler), JOB)
         assert FIELDS.items() <= lines.fields()[0].items()
 

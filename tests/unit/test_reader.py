@@ -103,7 +103,7 @@ class FakeReclaimer:
     def __init__(self) -> None:
         self.claims = 0
 
-    async def claim_entries_of_one_consumer(self, count: int, bounds: ByteBounds) -> list[ClaimedEntry]:
+    async def claim_entries_of_next_source(self, count: int, bounds: ByteBounds) -> list[ClaimedEntry]:
         self.claims += 1
         return []
 

@@ -256,8 +256,8 @@ class TestScan:
         await mine._scan_consumers_if_due_and_claim_entries()
         assert [count for _, _, count in bench.relieved] == [6]
         assert mine.may_have_claimable_entries
-        assert [entry.id for entry in await mine.claim_entries_of_one_consumer(4, BOUNDS)] == [b"6-0"]
-        assert await mine.claim_entries_of_one_consumer(4, BOUNDS) == []
+        assert [entry.id for entry in await mine.claim_entries_of_next_source(4, BOUNDS)] == [b"6-0"]
+        assert await mine.claim_entries_of_next_source(4, BOUNDS) == []
         assert not mine.may_have_claimable_entries
 
     async def test_a_worker_with_a_lapsed_lease_relieves_only_those_that_have_left(self, clock: FakeClock) -> None:

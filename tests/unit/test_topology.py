@@ -13,7 +13,7 @@ import pytest
 from pychasqui._redis.endpoint import parse_location
 from pychasqui._redis.keys import Keys
 from pychasqui._redis.topology import route as routes
-from pychasqui._redis.topology.cluster import read_node_map
+from pychasqui._redis.topology.cluster import parse_node_map
 from pychasqui._redis.topology.node_map import Address, NodeMap, compute_slot_of_key
 from pychasqui._redis.url import CLUSTER, SENTINEL, SERVER
 from pychasqui.errors import ConnectionLost, InvalidArgument
@@ -99,7 +99,7 @@ class TestSlots:
 
 class TestNodeMap:
     def test_masters_and_replicas_are_read_from_cluster_slots(self) -> None:
-        node_map = read_node_map(
+        node_map = parse_node_map(
             [[0, 99, [b"10.0.0.1", 7001, b"id"], [b"10.0.0.2", 7002, b"id"]], [100, 199, [b"", 7003, b"id"]]], "here", 5
         )
         assert [node_map.find_owner(slot) for slot in (0, 99, 100, 200)] == [A, A, Address("here", 7003), None]
@@ -108,7 +108,7 @@ class TestNodeMap:
 
     def test_a_node_whose_name_is_not_known_yet_is_at_its_ip(self) -> None:
         unnamed, unknown = [b"?", 7001, b"id", [b"ip", b"10.0.0.1"]], [b"?", 7003, b"id", []]
-        node_map = read_node_map([[0, 99, unnamed], [100, 199, unknown], [200, 299, [None, 7004, b"id"]]], "here", 5)
+        node_map = parse_node_map([[0, 99, unnamed], [100, 199, unknown], [200, 299, [None, 7004, b"id"]]], "here", 5)
         assert [node_map.find_owner(slot) for slot in (0, 100, 200)] == [
             A,
             Address("here", 7003),
@@ -117,10 +117,10 @@ class TestNodeMap:
 
     @in_one_test("reply", (None, [], [[]], [[1, 2]], [[0, 1, [b"h"]]], [[b"x", 1, [b"h", 1]]], [[0, 1, b"h"]]))
     def test_an_odd_reply_is_a_map_without_slots(self, reply: object) -> None:
-        assert read_node_map(reply, "here", 0).ranges == ()
+        assert parse_node_map(reply, "here", 0).ranges == ()
 
     def test_a_slot_that_has_moved_is_where_the_node_said(self) -> None:
-        node_map = read_node_map([[0, 99, [b"10.0.0.1", 7001, b"id"]]], "here", 1).with_owner(5, B)
+        node_map = parse_node_map([[0, 99, [b"10.0.0.1", 7001, b"id"]]], "here", 1).with_owner(5, B)
         assert [node_map.find_owner(slot) for slot in (4, 5, 6)] == [A, B, A]
         assert node_map.is_master(A)
         assert node_map.is_master(B)
@@ -157,7 +157,7 @@ async def test_a_route_whose_thread_could_not_start_once_starts_it_at_the_next_a
 
 def make_route_with_map() -> routes.Route:
     route = routes.Route(parse_location("redis+cluster://10.0.0.1:7001"))
-    route._map = read_node_map([[0, 99, [b"10.0.0.1", 7001, b"id"]]], "here", 1)
+    route._map = parse_node_map([[0, 99, [b"10.0.0.1", 7001, b"id"]]], "here", 1)
     return route
 
 

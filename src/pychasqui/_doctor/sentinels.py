@@ -40,16 +40,15 @@ def _examine_master(health: SentinelHealth, master: str) -> Finding:
 def _examine_quorum(health: SentinelHealth) -> Iterator[Finding]:
     living = len(health.answering) + len(health.unreached)
     needed = max(health.majority, health.quorum)
-    text = f"{living} of {health.count} Sentinels are up, and {needed} of them must agree on a failover"
+    text = f"{living} of {health.sentinel_count} Sentinels are up, and {needed} of them must agree on a failover"
     service = printable(health.service, 100)
     away, remedy = "", "set a quorum that they can reach: SENTINEL SET"
     if health.down:
         away = f": {_join(health.down)} is down"
         remedy = f"start it again; if it is gone for good: SENTINEL RESET {service} at each of the others"
     if living < needed:
-        text = (
-            f"{living} of {health.count} Sentinels are up, and {needed} must agree, so no other master can be elected"
-        )
+        up = f"{living} of {health.sentinel_count} Sentinels are up"
+        text = f"{up}, and {needed} must agree, so no other master can be elected"
         yield Finding("server", "sentinels", "problem", text + away, remedy)
     elif health.down:
         yield Finding("server", "sentinels", "warning", text + away, remedy)

@@ -90,8 +90,8 @@ class AddBatch:
         """Sets the number and the slot of the ledger under which the batch is sent."""
         self.number, self.slot = batch_number, ledger_slot
 
-    def use_ledger(self) -> None:
-        """Sends the job with the ledger from now on; only for one that was refused by its number."""
+    def switch_to_ledger(self) -> None:
+        """From now on the job is sent with the ledger; only for one that was refused by its number."""
         self.is_sent_by_idmp = False
 
     def use_up_transaction_attempt(self) -> bool:
@@ -135,7 +135,7 @@ class AddBatch:
         except asyncio.InvalidStateError:  # at Ctrl-C asyncio cancels inside a signal handler, so also in between
             return
 
-    def count_added_by_name_and_mode(self, reply: int | bytes) -> list[JobsAdded]:
+    def make_added_records(self, reply: int | bytes) -> list[JobsAdded]:
         """Returns records of what is in Redis now that was not before, by name and mode."""
         statuses = _read_statuses(reply)
         if self.options is None:

@@ -133,7 +133,7 @@ class Adder:
         Once a reply was lost, bytes that were sent may still be on a line: the ledger stays until its TTL ends it.
         """
         self._send_waiting_while_slots_are_free()
-        waiters = [waiter for batch in self._list_unanswered_batches() for waiter in batch.waiters]
+        waiters = [waiter for batch in self._list_unfinished_batches() for waiter in batch.waiters]
         if waiters:
             await asyncio.wait(waiters)
         if self._resending is not None:
@@ -144,7 +144,7 @@ class Adder:
             with suppress(RedisTrouble):  # its TTL ends it
                 await self._add_broker.delete_ledger()
 
-    def _list_unanswered_batches(self) -> list[AddBatch]:
+    def _list_unfinished_batches(self) -> list[AddBatch]:
         gathering = [self._gathering] if self._gathering is not None else []
         return [*self._sent, *self._stuck, *self._waiting, *gathering]
 
@@ -179,7 +179,7 @@ class Adder:
                 gone = ConnectionLost("the server that was asked is gone")
                 self._give_up_batch(batch, _to_add_unknown_if_in_doubt(batch, gone))
                 return
-            batch.use_ledger()
+            batch.switch_to_ledger()
         self._sent.add(batch)
         if batch.is_sent_by_idmp:
             session.write_add_by_idmp(batch.number, batch.envelopes[0], batch.names[0])
@@ -226,7 +226,7 @@ class Adder:
     def _complete_batch(self, batch: AddBatch, reply: int | bytes) -> None:
         batch.answer_or_fail_waiters(reply)
         if self._record_metric is not None:
-            for record in batch.count_added_by_name_and_mode(reply):
+            for record in batch.make_added_records(reply):
                 self._record_metric(record)
 
     # Trouble --------------------------------------------------------------------------------------------------------
@@ -265,7 +265,7 @@ class Adder:
         if not isinstance(error, ReplyError) or error.code != "ERR":
             return False
         session.stop_using_idmp(error)
-        batch.use_ledger()
+        batch.switch_to_ledger()
         self._send_schedule_resend_or_give_up(batch)
         return True
 
@@ -289,12 +289,12 @@ class Adder:
     async def _resend_until_none_is_stuck(self) -> None:
         """Connects, sends again in order and fails what has run out of time, until nothing is stuck."""
         while self._stuck:
-            deadline = min(batch.deadline for batch in self._list_unanswered_batches())
+            deadline = min(batch.deadline for batch in self._list_unfinished_batches())
             await asyncio.sleep(min(self._pause_s, max(0.0, deadline - asyncio.get_running_loop().time())))
             self._pause_s = compute_longer_pause_s(self._pause_s, FIRST_PAUSE_S, LONGEST_RESEND_PAUSE_S)
             try:
                 await self._add_broker.wait_for_connection(
-                    min(batch.deadline for batch in self._list_unanswered_batches())
+                    min(batch.deadline for batch in self._list_unfinished_batches())
                 )
             except ConnectionLost as error:
                 self._fail_batches_not_in_flight(error, due_by=asyncio.get_running_loop().time())
@@ -312,7 +312,7 @@ class Adder:
     def _fail_batches_not_in_flight(self, error: ChasquiError, due_by: float = float("inf")) -> None:
         """Gives up on what is not on its way and has a deadline up to `due_by`."""
         late = [
-            batch for batch in self._list_unanswered_batches() if batch not in self._sent and batch.deadline <= due_by
+            batch for batch in self._list_unfinished_batches() if batch not in self._sent and batch.deadline <= due_by
         ]
         for batch in late:
             if batch in self._stuck:

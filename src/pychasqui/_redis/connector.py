@@ -81,7 +81,7 @@ class Connector:
         return (node.path, None) if node.path else (node.host, node.port)
 
     @property
-    def sentinels(self) -> Location | None:
+    def sentinel_location_or_none(self) -> Location | None:
         """What the URL names, if that is Sentinels."""
         return self._location if self._location is not None and self._location.kind == SENTINEL else None
 

@@ -20,7 +20,7 @@ class DelayedCalls(LeaseCalls):
     async def try_to_lead_and_promote_batch(
         self, holder: str, lease_ms: int, max_jobs: int, *, events_max_len: int
     ) -> Promotion:
-        """Moves due jobs to the stream: up to `batch` of them, fewer with events, and up to PROMOTE_BYTES.
+        """Moves due jobs to the stream: up to `max_jobs` of them, fewer with events, and up to PROMOTE_BYTES.
 
         Sent twice it moves what is due then, each job once.
         """

@@ -82,7 +82,13 @@ class InspectorBroker:
         )
         held = active or 0
         waiting = max(0, read_count(stream) - held)
-        return Counts(waiting, held, read_count(delayed), read_count(dead), read_count(repeat) + read_count(paused))
+        return Counts(
+            waiting,
+            held,
+            read_count(delayed),
+            read_count(dead),
+            read_count(repeat) + read_count(paused),
+        )
 
     async def count_pending_if_group_exists(self) -> int | None:
         """Returns how many entries workers hold; None if the consumer group does not exist."""

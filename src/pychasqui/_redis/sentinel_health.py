@@ -56,13 +56,13 @@ class SentinelHealth:
     other_masters: list[str]  # replicas that say that they are masters
 
     @property
-    def count(self) -> int:
+    def sentinel_count(self) -> int:
         return len(self.answering) + len(self.unreached) + len(self.down)
 
     @property
     def majority(self) -> int:
         """How many Sentinels must vote for a failover: of all that they know, also of those that are gone."""
-        return self.count // 2 + 1
+        return self.sentinel_count // 2 + 1
 
 
 async def read_sentinel_health(location: Location, master: str) -> SentinelHealth:
@@ -78,15 +78,15 @@ async def read_sentinel_health(location: Location, master: str) -> SentinelHealt
     finally:
         await sentinels.close()
         await servers.close()
-    unreached, down = _find_silent_sentinels(answers)
-    strangers = _find_strangers(location, answers, {*unreached, *down})
+    unreached, down = _find_unreached_and_down_sentinels(answers)
+    strangers = _find_silent_unnamed_addresses(location, answers, {*unreached, *down})
     by_master: dict[str, list[str]] = {}
     for address, each in answers.items():
         by_master.setdefault(each.master, []).append(str(address))
     return SentinelHealth(
         service=location.service,
         quorum=max((each.quorum for each in answers.values()), default=0),
-        answering=list(map(str, _find_distinct(answers))),
+        answering=list(map(str, _list_one_address_of_each_sentinel(answers))),
         unreached=list(map(str, unreached)),
         down=list(map(str, down)),
         strangers=list(map(str, strangers)),
@@ -186,13 +186,13 @@ def _merge_replicas(answers: dict[Address, SentinelAnswer]) -> list[tuple[Addres
     return found
 
 
-def _find_distinct(answers: dict[Address, SentinelAnswer]) -> list[Address]:
+def _list_one_address_of_each_sentinel(answers: dict[Address, SentinelAnswer]) -> list[Address]:
     """Returns one address of each Sentinel that answers: the URL may name one by another address than its own."""
     by_id = {each.run_id or str(address): address for address, each in reversed(answers.items())}
     return sorted(by_id.values())
 
 
-def _find_silent_sentinels(answers: dict[Address, SentinelAnswer]) -> tuple[list[Address], list[Address]]:
+def _find_unreached_and_down_sentinels(answers: dict[Address, SentinelAnswer]) -> tuple[list[Address], list[Address]]:
     """Returns those that others see and those that nobody sees, of all that are named by a Sentinel."""
     living = {each.run_id for each in answers.values()}
     named = [each for one in answers.values() for each in one.others if each.run_id not in living]
@@ -200,7 +200,9 @@ def _find_silent_sentinels(answers: dict[Address, SentinelAnswer]) -> tuple[list
     return sorted(seen), sorted({each.address for each in named} - seen)
 
 
-def _find_strangers(location: Location, answers: dict[Address, SentinelAnswer], silent: set[Address]) -> list[Address]:
+def _find_silent_unnamed_addresses(
+    location: Location, answers: dict[Address, SentinelAnswer], silent: set[Address]
+) -> list[Address]:
     """Returns the addresses of the URL that do not answer, and that no Sentinel names.
 
     The URL may call a Sentinel by a name where the others use its address: such a one is not counted twice.

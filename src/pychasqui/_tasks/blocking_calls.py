@@ -16,7 +16,7 @@ Part = TypeVar("Part")
 
 
 class CallsQueue(Protocol):
-    def call_queue(
+    def run_on_queue_and_block(
         self, blocking_call: str, make_coroutine: Callable[[Queue], Coroutine[Any, Any, R]], *, needs_task: bool = True
     ) -> R: ...
 
@@ -31,7 +31,7 @@ def make_blocking_method(
 
     @wraps(method)
     def call(self: CallsQueue, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        result: R = self.call_queue(
+        result: R = self.run_on_queue_and_block(
             blocking_call, lambda queue: getattr(queue, name)(*args, **kwargs), needs_task=needs_task
         )
         return result
@@ -46,7 +46,7 @@ def make_blocking_method_of_part(
 
     @wraps(method)
     def call(self: CallsQueue, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        return self.call_queue(method.__qualname__, lambda queue: method(get_part(queue), *args, **kwargs))
+        return self.run_on_queue_and_block(method.__qualname__, lambda queue: method(get_part(queue), *args, **kwargs))
 
     return call
 
@@ -74,7 +74,7 @@ def to_list_if_iterable(value: Any) -> Any:
     return list(value) if isinstance(value, Iterable) and not isinstance(value, (str, bytes)) else value
 
 
-def call_blocking(
+def run_and_block(
     queues: LoopQueues,
     blocking_call: str,
     instead: str,

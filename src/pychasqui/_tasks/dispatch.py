@@ -110,7 +110,7 @@ def _make_runner(
 ) -> RunTask:
     plan = _make_injection_plan(definition, runtime.constants)
     if plan.is_constant:
-        run = _make_runner_without_dependencies(definition, thread_calls, plan.constants)
+        run = _make_runner_with_constants_only(definition, thread_calls, plan.constants)
     elif plan.single_generator is not None and definition.is_async and definition.signature.read_values is not None:
         run = _make_runner_with_generator_dependency(definition, plan.single_generator)
     else:
@@ -155,7 +155,7 @@ def _plan_direct_call_if_possible(
     )
 
 
-def _make_runner_without_dependencies(
+def _make_runner_with_constants_only(
     definition: TaskDefinition, thread_calls: RunsFunctions, constants: Mapping[str, Any]
 ) -> RunTask:
     read, names, read_values = (

@@ -136,7 +136,7 @@ _decode_five = msgspec.msgpack.Decoder(tuple[str, bytes, Unsigned64, Unsigned32,
 
 
 def decode_delivery(raw_envelope: bytes) -> Delivery:
-    """Returns a Delivery with the envelope that `data` starts with, and the value in its payload."""
+    """Returns a Delivery with the envelope that `raw_envelope` starts with, and the value in its payload."""
     try:
         # hot: 0.1 us; what is of the usual shape and cannot be too deep or too large needs no other check
         if raw_envelope[0] == 0x94:

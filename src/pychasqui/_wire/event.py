@@ -88,7 +88,7 @@ def make_failed_run_events(job_id: str, job_name: str, run: FailedRun, at_ms: in
 
 
 def make_retry_event(job_id: str, job_name: str, next_attempt: int, delay_ms: int, at_ms: int) -> Event:
-    """A failed job waits for the run with the number `attempt`."""
+    """A failed job waits for the run with the number `next_attempt`."""
     return Event(RETRY_SCHEDULED, job_id, job_name, ("attempt", next_attempt, "backoff_ms", delay_ms), at_ms)
 
 

@@ -46,11 +46,12 @@ _WORTH_A_RUN = 32  # values that a container has left; below, going one by one i
 class Scan:
     """Finds where a value ends without decoding it, without recursion, and a part at a time if that is wanted.
 
-    DecodeError if it is cut short, nested deeper than `max_depth`, or would take more than `max_memory` as objects.
+    DecodeError if it is cut short, nested deeper than `max_depth`, or would take more than `max_memory_bytes` as
+    objects.
     """
 
     def __init__(self, data: bytes, start: int, *, max_depth: int, max_memory_bytes: int) -> None:
-        self.end = start  # of the value, once advance() has returned True
+        self.end = start  # of the value, once advance_and_tell_if_ended() has returned True
         self._data = data
         self._max_depth = max_depth
         self._memory = max_memory_bytes  # what is left of it

@@ -107,7 +107,7 @@ def decode_spec(data: bytes) -> RepeatSpec:
             or None,  # the official engine takes 0 for no limit
             start_after_ms=read_optional(read_u64, field_or_nil("start_after_ms"), "start_after_ms"),
             end_before_ms=read_optional(read_u64, field_or_nil("end_before_ms"), "end_before_ms"),
-            missed_fires=MissedFiresPolicy.skip() if missed_fires is None else _read_policy(missed_fires),
+            missed_fires=MissedFiresPolicy.skip() if missed_fires is None else _read_missed_fires_policy(missed_fires),
         )
     except (InvalidArgument, InvalidType) as error:
         raise DecodeError(f"the repeatable cannot be fired: {error}") from error
@@ -125,7 +125,7 @@ def _read_pattern(raw: bytes) -> RepeatPattern:
     raise DecodeError(f"pattern must be Every or Cron, not {tag!r}"[:200])
 
 
-def _read_policy(raw: bytes) -> MissedFiresPolicy:
+def _read_missed_fires_policy(raw: bytes) -> MissedFiresPolicy:
     tag, content = read_variant(raw, _POLICIES, "missed_fires")
     if tag == "FireAll":
         fields = split_struct_into_raw_fields(content, tag, ("max_catchup",), min_array_fields=1)

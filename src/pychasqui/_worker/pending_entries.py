@@ -37,7 +37,7 @@ class PendingEntries:
             return False
         with self._intake.expecting_entries():
             self._intake.take_in_claimed_unless_stale_and_wake(
-                await self._reclaimer.claim_entries_of_one_consumer(count, self._prefetch.choose_byte_bounds())
+                await self._reclaimer.claim_entries_of_next_source(count, self._prefetch.choose_byte_bounds())
             )
         await asyncio.sleep(0)  # the lanes start some of them first, which leaves room
         return True

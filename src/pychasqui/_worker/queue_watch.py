@@ -47,11 +47,11 @@ class QueueWatch:
 
     def pass_on_pause_and_request_check(self, flags: QueueFlags) -> None:
         """Passes on what a renewal found. Notes about cancelled jobs, or that there are none any more, are read."""
-        self._call_on_pause_if_changed(flags)
+        self._report_pause_or_resume_if_changed(flags)
         if flags.has_cancellations or self._has_cancellations:
             self._request_check()
 
-    def _call_on_pause_if_changed(self, flags: QueueFlags) -> None:
+    def _report_pause_or_resume_if_changed(self, flags: QueueFlags) -> None:
         if flags.is_paused != self._was_paused:  # each call wakes the worker's loop
             self._was_paused = flags.is_paused
             self._on_pause(flags.is_paused)
@@ -76,7 +76,7 @@ class QueueWatch:
 
     async def _read_and_pass_on_pause_and_cancellations(self) -> None:
         flags = await self._broker.read_queue_flags()
-        self._call_on_pause_if_changed(flags)
+        self._report_pause_or_resume_if_changed(flags)
         if flags.has_cancellations:
             found = await self._broker.read_cancellations_and_remove_outdated()
         elif self._has_cancellations:

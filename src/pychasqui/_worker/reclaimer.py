@@ -121,7 +121,7 @@ class Reclaimer(Service):
         ):
             with self._intake.expecting_entries():
                 self._intake.take_in_claimed_unless_stale_and_wake(
-                    await self.claim_entries_of_one_consumer(room, self._prefetch.choose_byte_bounds())
+                    await self.claim_entries_of_next_source(room, self._prefetch.choose_byte_bounds())
                 )
 
     async def _scan_all_consumers_and_sweep_if_due(self) -> None:
@@ -190,7 +190,7 @@ class Reclaimer(Service):
         """Whether a dead consumer may have left entries behind that are not all taken yet."""
         return bool(self._claimable_consumers)
 
-    async def claim_entries_of_one_consumer(self, count: int, bounds: ByteBounds) -> list[ClaimedEntry]:
+    async def claim_entries_of_next_source(self, count: int, bounds: ByteBounds) -> list[ClaimedEntry]:
         """Claims up to `count` entries of the first dead consumer. The reader calls it, too, before it reads."""
         consumer, lease = next(iter(self._claimable_consumers.items()))
         count = min(count, PAGE)

@@ -21,7 +21,7 @@ def wrap_handler(
 ) -> RunHandler:
     """Returns the handler with a trace around it and its job known to its logs, each only if it is wanted."""
     handler = config.handler if is_async_handler(config.handler) else as_async_handler(config.handler)
-    run_handler = wrap_to_take_delivery(handler, reporter)
+    run_handler = wrap_to_move_into_job(handler, reporter)
     tracing = find_tracing(config.tracing)
     if tracing is not None:
         me = (config.group, config.consumer_id, config.max_attempts, stops.find_timeout_error)
@@ -29,7 +29,7 @@ def wrap_handler(
     return logs.bind_job_to_context(config.queue_name, run_handler)
 
 
-def wrap_to_take_delivery(handler: Callable[[Job], Awaitable[Any]], reporter: JobReporter) -> RunHandler:
+def wrap_to_move_into_job(handler: Callable[[Job], Awaitable[Any]], reporter: JobReporter) -> RunHandler:
     """Returns the handler, called with a Job of its own for each delivery."""
 
     def run_with_job(delivery: Delivery) -> Awaitable[Any]:

@@ -122,7 +122,7 @@ class ClusterSurvey:
         if socket.dialect is not None and socket.dialect.mode == "sentinel":
             raise make_server_is_sentinel_error(address)
         slots, epoch = await asyncio.gather(connection.call("CLUSTER", "SLOTS"), _ask_epoch_or_zero(connection))
-        return read_node_map(slots, address.host, epoch)
+        return parse_node_map(slots, address.host, epoch)
 
     def _make_no_answer_error(self, answers: Answers[NodeMap]) -> ChasquiError:
         for address, error in answers.errors.items():
@@ -135,7 +135,7 @@ class ClusterSurvey:
         return answers.make_no_answer_error("node of the cluster")
 
 
-def read_node_map(reply: Any, asked_host: str, epoch: int) -> NodeMap:
+def parse_node_map(reply: Any, asked_host: str, epoch: int) -> NodeMap:
     """Reads the reply to CLUSTER SLOTS. A node without a host is where the node is that was asked."""
     ranges: list[SlotRange] = []
     nodes: set[Address] = set()

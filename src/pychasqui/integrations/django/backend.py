@@ -22,7 +22,7 @@ from django.utils import timezone
 from ..._core import ids
 from ..._core.cached_property import cached_property
 from ..._core.options import JobOptions
-from ..._tasks.blocking_calls import call_blocking
+from ..._tasks.blocking_calls import run_and_block
 from ..._tasks.portal import refuse_if_loop_runs_here
 from ..._tasks.send_options import make_add_options
 from ...app import App
@@ -137,7 +137,7 @@ class ChasquiBackend(BaseTaskBackend):
     ) -> Any:
         """Runs a coroutine of a queue on the loop that all synchronous code of the process shares."""
         queues = self.app.loop_queues
-        return call_blocking(
+        return run_and_block(
             queues, call_named_in_error, alternative_named_in_error, lambda: make_coroutine(queues(queue_name))
         )
 
