@@ -28,7 +28,7 @@ STATES = ("waiting", "active", "delayed", "dead")
 MAX_LIMIT = 1000  # jobs of one page
 _ENTRY_ID = re.compile(r"[0-9]{1,20}-[0-9]{1,20}")
 MAX_SEARCHED = 1000  # entries of each state that get_job() reads to find a job without an index
-MAX_DELIVERED = 10_000  # entries that find_maybe_delivered() reads
+MAX_DELIVERED = 10_000  # entries that find_delivered() reads
 MAX_SENTENCE_CHARS = 500
 
 
@@ -146,7 +146,7 @@ class Inspector:
         workers = f"{alive} {'worker lives' if alive == 1 else 'workers live'}" if alive else "no worker lives"
         return printable(f"it {state}; {workers}", MAX_SENTENCE_CHARS)
 
-    async def find_maybe_delivered(self, job_ids: Iterable[str]) -> set[str]:
+    async def find_delivered(self, job_ids: Iterable[str]) -> set[str]:
         """Returns those of the ids that are delivered and not acked.
 
         It reads up to MAX_DELIVERED entries. If there are more, an id that was not found may be among them, and is

@@ -25,7 +25,7 @@ from ._redis.keys import Keys
 from .errors import Closed, InvalidArgument, RedisTrouble, WrongLoop
 from .job import Job
 from .metrics import GuardedSinks
-from .settings import find_values_in_environment_or_file
+from .settings import find_settings_not_given
 
 if TYPE_CHECKING:
     from ._core.repeat_pattern import MissedFiresPolicy, RepeatPattern
@@ -57,7 +57,7 @@ class Queue(OfficialNames, CancelAndReschedule, PauseAndPurge):
     tracing               "auto" traces adds if OpenTelemetry has a provider; "off"; or an OpenTelemetry of your own
     """
 
-    @take_config_fields_as_arguments(QueueConfig, find_values_in_environment_or_file)
+    @take_config_fields_as_arguments(QueueConfig, find_settings_not_given)
     def __init__(self, config: QueueConfig) -> None:
         self._config = config
         self._encoder = Encoder(config.max_payload_bytes, 1000 * config.max_delay_secs)

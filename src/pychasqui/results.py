@@ -254,7 +254,7 @@ class Results:
         goes on while the entry is pending.
         """
         try:
-            held = await self._inspector.find_maybe_delivered(job_ids)
+            held = await self._inspector.find_delivered(job_ids)
             found = await self._get_broker().read_results(job_ids)
         except RedisTrouble:
             held, found = set(job_ids), [None] * len(job_ids)

@@ -26,7 +26,7 @@ from typing import Any
 from ._core import defaults
 from .errors import InvalidArgument, printable
 
-__all__ = ["SETTINGS", "FoundSetting", "Setting", "find_setting", "find_settings", "find_values_in_environment_or_file"]
+__all__ = ["SETTINGS", "FoundSetting", "Setting", "find_setting", "find_settings", "find_settings_not_given"]
 
 FILE_NAMED_BY = "CHASQUI_CONFIG"
 MAX_FILE_BYTES = 1024 * 1024
@@ -144,7 +144,7 @@ def find_settings(**arguments: Any) -> list[FoundSetting]:
     return [find_setting(name, arguments.get(name)) for name in SETTINGS]
 
 
-def find_values_in_environment_or_file(given: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+def find_settings_not_given(given: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
     """Returns those of the named settings that are set by a variable or a file, and that `given` does not have."""
     found = (find_setting(name) for name in names if name in SETTINGS and given.get(name) is None)
     return {setting.name: setting.value for setting in found if setting.source != "default"}

@@ -31,7 +31,7 @@ from .dlq import DeadLetters
 from .handles import JobHandle
 from .queue import Queue
 from .repeatables import Repeatables
-from .settings import find_values_in_environment_or_file
+from .settings import find_settings_not_given
 from .tasks import BoundTask
 
 P = ParamSpec("P")
@@ -51,7 +51,7 @@ class SyncDeadLetters:
     """`queue.dlq`, blocking. See DeadLetters."""
 
     def __init__(self, queue: CallsQueue) -> None:
-        self.run_on_queue_and_block = queue.run_on_queue_and_block
+        self.call_queue = queue.call_queue
 
     # mypy takes `self` for one of **which
     page = make_blocking_method_of_part(_get_dlq, DeadLetters.page)  # type: ignore[arg-type]
@@ -69,7 +69,7 @@ class SyncRepeatables:
     """`queue.repeatables`, blocking. See Repeatables."""
 
     def __init__(self, queue: CallsQueue) -> None:
-        self.run_on_queue_and_block = queue.run_on_queue_and_block
+        self.call_queue = queue.call_queue
 
     upsert = make_blocking_method_of_part(_get_repeatables, Repeatables.upsert)
     page = make_blocking_method_of_part(_get_repeatables, Repeatables.page)
@@ -103,7 +103,7 @@ class QueueMethods:
         """The queue's repeatables."""
         return self._repeatables
 
-    def run_on_queue_and_block(
+    def call_queue(
         self, blocking_call: str, make_coroutine: Callable[[Queue], Coroutine[Any, Any, R]], *, needs_task: bool = True
     ) -> R:
         """Runs the coroutine that `make_coroutine(queue)` returns, and blocks until it has ended."""
@@ -152,7 +152,7 @@ class QueueMethods:
 class SyncQueue(QueueMethods):
     """A Queue for synchronous code: the same options and names, blocking, from any thread, before and after a fork."""
 
-    @take_config_fields_as_arguments(QueueConfig, find_values_in_environment_or_file)
+    @take_config_fields_as_arguments(QueueConfig, find_settings_not_given)
     def __init__(self, config: QueueConfig) -> None:
         options = {field.name: getattr(config, field.name) for field in fields(config)}
         Queue(**options)  # refuses a wrong URL here, and not at the first use

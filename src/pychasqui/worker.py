@@ -24,7 +24,7 @@ from ._worker.lifecycle import Lifecycle
 from ._worker.shutdown import Shutdown
 from ._worker.startup import Startup
 from ._worker.wiring import Components, build_components
-from .settings import find_values_in_environment_or_file
+from .settings import find_settings_not_given
 
 log = GuardedLogger("chasqui.worker")
 
@@ -70,7 +70,7 @@ class Worker(Lifecycle):
     tracing               "auto" traces runs if OpenTelemetry has a provider; "off"; or an OpenTelemetry of your own
     """
 
-    @take_config_fields_as_arguments(WorkerConfig, find_values_in_environment_or_file)
+    @take_config_fields_as_arguments(WorkerConfig, find_settings_not_given)
     def __init__(self, config: WorkerConfig) -> None:
         self._config = config
         self._shutdown_deadline_s = config.shutdown_deadline_s

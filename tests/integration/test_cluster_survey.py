@@ -135,6 +135,36 @@ async def test_a_cluster_of_which_all_nodes_have_lost_their_slots_is_believed_af
             await survey.close()
 
 
+async def test_one_answer_of_a_removed_node_does_not_hide_slots_that_were_known_for_long() -> None:
+    async with FakeNode() as node:
+        survey = ClusterSurvey(parse_location(node.cluster_url), lambda: None)
+        try:
+            known = await survey.find_changed_map_or_return_known(None, {1}, is_suspicious=True)
+            await asyncio.sleep(2 * surveys.OLDER_S)
+            node.has_slots = False
+            assert await survey.find_changed_map_or_return_known(known, {1}, is_suspicious=True) is known
+        finally:
+            await survey.close()
+
+
+async def test_a_cluster_is_found_again_by_nodes_that_the_url_does_not_name() -> None:
+    """The node that the URL names was removed, and for a while it alone answers."""
+    async with FakeNode() as named, FakeNode() as node:
+        named.announced = Address("127.0.0.1", node.port)
+        survey = ClusterSurvey(parse_location(named.cluster_url), lambda: None)
+        try:
+            known = await survey.find_changed_map_or_return_known(None, {1}, is_suspicious=True)
+            named.has_slots = node.has_slots = False
+            lost = known
+            while lost.find_owner(1) is not None:
+                lost = await survey.find_changed_map_or_return_known(lost, {1}, is_suspicious=True)
+            node.has_slots = True
+            found = await survey.find_changed_map_or_return_known(lost, {1}, is_suspicious=True)
+            assert found.find_owner(1) == ("127.0.0.1", node.port)
+        finally:
+            await survey.close()
+
+
 async def test_a_slot_that_moved_to_a_node_without_a_name_is_where_the_other_nodes_say() -> None:
     """A node that should be called by a name and has none yet is ?, not where the node is that said so."""
     async with FakeNode() as node:

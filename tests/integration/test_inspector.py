@@ -321,9 +321,9 @@ class TestOneJob:
         await witness.xgroup_create(stream.key, "default", id="0")
         await witness.xreadgroup("default", "official", {stream.key: ">"}, count=2050)
         ids = [jobs[number].id for number in (0, 1000, 2049, 2050)]  # the last one waits
-        assert await queue._inspector.find_maybe_delivered(ids) == set(ids[:3])
+        assert await queue._inspector.find_delivered(ids) == set(ids[:3])
         monkeypatch.setattr("pychasqui.inspector.MAX_DELIVERED", 2000)
-        assert await queue._inspector.find_maybe_delivered(ids) == set(ids)  # it may be among those that are not read
+        assert await queue._inspector.find_delivered(ids) == set(ids)  # it may be among those that are not read
 
     async def test_a_search_for_hundreds_of_delivered_jobs_reads_each_entry_once(
         self, queue: Queue, stream: Stream, witness: redis.asyncio.Redis
@@ -331,7 +331,7 @@ class TestOneJob:
         ids = [job.id for job in await queue.add_bulk([{"name": "n", "data": "x" * 400}] * 4000)][-500:]
         await witness.xgroup_create(stream.key, "default", id="0")
         await witness.xreadgroup("default", "official", {stream.key: ">"}, count=4000)
-        search = partial(_seconds_of, partial(queue._inspector.find_maybe_delivered, ids))
+        search = partial(_seconds_of, partial(queue._inspector.find_delivered, ids))
         assert await first_below(0.15, search, within_s=10) < 0.15  # 0.7 if each id is looked for by itself
 
     async def test_large_jobs_are_searched_in_replies_of_bounded_size(
@@ -357,7 +357,7 @@ class TestOneJob:
         monkeypatch.setattr(Broker, "call", call_and_measure)
         async with Queue(queue.name, redis_url=redis_url) as other:
             assert await other.get_job("nowhere") is None
-            assert await other._inspector.find_maybe_delivered(["nowhere"]) == set()
+            assert await other._inspector.find_delivered(["nowhere"]) == set()
             assert await other.cancel("nowhere") == "unknown"
             await other.status("nowhere")
         assert len(sizes) > 40

@@ -111,3 +111,12 @@ async def test_a_sentinel_that_was_set_up_with_another_master_is_outvoted() -> N
     async with Stage() as stage:
         stage.sentinels[0].master = OTHER
         assert (await stage.look(None)).find_owner(0) == MASTER
+
+
+async def test_sentinels_that_announce_one_address_know_each_other() -> None:
+    """As in containers: a Sentinel then keeps the others without a port."""
+    async with Stage() as stage:
+        for each in stage.sentinels:
+            each.others = {own_id: Address("172.17.0.2", 0) for own_id in each.others}
+        stage.sentinels[0].master, stage.sentinels[0].epoch = OTHER, 2  # it has heard of a failover first
+        assert (await stage.look(None)).find_owner(0) == OTHER

@@ -86,7 +86,7 @@ class FakeLook:
         self.asked = 0
         self.silent = False
 
-    async def find_maybe_delivered(self, job_ids: list[str]) -> set[str]:
+    async def find_delivered(self, job_ids: list[str]) -> set[str]:
         return self.held_ids & set(job_ids)
 
     async def describe_where_job_is(self, job_id: str) -> str:
@@ -352,13 +352,13 @@ class TestOfficialWorker:
 
     async def test_a_result_that_comes_with_the_ack_is_not_missed(self, bench: ResultsBench) -> None:
         (waiting,) = await bench.wait("a")
-        found_held = bench.look.find_maybe_delivered
+        found_held = bench.look.find_delivered
 
         async def held(job_ids: list[str]) -> set[str]:
             bench.store("a", 17)  # between the look for results and the one for what is held
             return await found_held(job_ids)
 
-        bench.look.find_maybe_delivered = held  # type: ignore[method-assign]
+        bench.look.find_delivered = held  # type: ignore[method-assign]
         bench.events.happen(completed("a"))
         assert await waiting == 17
 

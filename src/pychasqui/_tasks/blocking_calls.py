@@ -16,7 +16,7 @@ Part = TypeVar("Part")
 
 
 class CallsQueue(Protocol):
-    def run_on_queue_and_block(
+    def call_queue(
         self, blocking_call: str, make_coroutine: Callable[[Queue], Coroutine[Any, Any, R]], *, needs_task: bool = True
     ) -> R: ...
 
@@ -31,7 +31,7 @@ def make_blocking_method(
 
     @wraps(method)
     def call(self: CallsQueue, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        result: R = self.run_on_queue_and_block(
+        result: R = self.call_queue(
             blocking_call, lambda queue: getattr(queue, name)(*args, **kwargs), needs_task=needs_task
         )
         return result
@@ -46,7 +46,7 @@ def make_blocking_method_of_part(
 
     @wraps(method)
     def call(self: CallsQueue, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        return self.run_on_queue_and_block(method.__qualname__, lambda queue: method(get_part(queue), *args, **kwargs))
+        return self.call_queue(method.__qualname__, lambda queue: method(get_part(queue), *args, **kwargs))
 
     return call
 

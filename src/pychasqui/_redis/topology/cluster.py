@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from ..._wire.lenient import read_cut_text, read_first_pairs, read_int
@@ -38,7 +39,7 @@ class ClusterSurvey:
         self._silent: set[Address] = set()
         self._suspicious_until = 0.0
         self._ask_at = 0.0
-        self._newest_at = 0.0  # when an answer was not older than what is known
+        self._worse_since: float | None = None  # since when no answer was as good as what is known
         self._moved: dict[int, Address] = {}  # slots of which nodes have answered MOVED, and since when
         self._moved_at = 0.0
 
@@ -98,12 +99,20 @@ class ClusterSurvey:
         newest = max(answers.found.values(), key=lambda each: each.rank)
         now = asyncio.get_running_loop().time()
         if known is None or newest.rank >= known.rank:
-            self._newest_at = now
-        elif now < self._newest_at + OLDER_S:
+            self._worse_since = None
+        elif not self._is_worse_for_long(now):
             return known
+        elif not newest.ranges:  # by removed nodes, perhaps: the others are asked again
+            newest = replace(newest, nodes=newest.nodes | known.nodes)
         if known is not None and self._note_moves_and_tell_if_unchanged(known, newest, now):
             return known
         return newest
+
+    def _is_worse_for_long(self, now: float) -> bool:
+        """Returns whether all that was answered for OLDER_S is worse than what is known."""
+        if self._worse_since is None:
+            self._worse_since = now
+        return now >= self._worse_since + OLDER_S
 
     def _note_moves_and_tell_if_unchanged(self, known: NodeMap, newest: NodeMap, now: float) -> bool:
         """Returns whether there is nothing new: not even about slots whose new node others hear of a moment later.

@@ -30,7 +30,8 @@ class MasterReport(NamedTuple):
     master: Address | None
     epoch: int
     own_id: str
-    others: dict[Address, str]  # the other Sentinels that it knows, and their ids
+    others: dict[Address, str]  # the other Sentinels that it can reach, and their ids
+    other_ids: frozenset[str]  # of all that it knows: some may announce the address of another one
 
 
 class SentinelSurvey:
@@ -78,7 +79,7 @@ class SentinelSurvey:
             )
         master = await connection.call("SENTINEL", "GET-MASTER-ADDR-BY-NAME", self._service)
         if not isinstance(master, list) or len(master) != 2:
-            return MasterReport(None, 0, "", {})
+            return MasterReport(None, 0, "", {}, frozenset())
         facts, others, own_id = await asyncio.gather(
             connection.call("SENTINEL", "MASTER", self._service),
             connection.call("SENTINEL", "SENTINELS", self._service),
@@ -88,7 +89,7 @@ class SentinelSurvey:
             _read_address_if_valid(master[0], master[1]),
             read_int(read_first_pairs(facts).get(b"config-epoch")) or 0,
             read_cut_text(own_id) or "",
-            _read_other_sentinels(others),
+            *_read_other_sentinels(others),
         )
 
     def _wake_if_own_master_switched(self, message: bytes) -> None:
@@ -116,14 +117,14 @@ class SentinelSurvey:
             await self._nodes.close_connection_to(address)
         new = sorted(named.difference(self._sentinels))
         self._sentinels += new[: max(0, MAX_SENTINELS - len(self._sentinels))]
-        count = 1 + max(len(each.others) for each in reports.values())
+        count = 1 + max(len(each.other_ids) for each in reports.values())
         self._majority = min(count, len(self._sentinels)) // 2 + 1
 
     def _raise_if_two_masters(self, reports: dict[Address, MasterReport]) -> None:
         """Sentinels that name different masters and do not know each other are of two sets."""
         for address, one in reports.items():
             for other_address, other in reports.items():
-                are_strangers = one.own_id not in other.others.values() and other.own_id not in one.others.values()
+                are_strangers = one.own_id not in other.other_ids and other.own_id not in one.other_ids
                 if one.master != other.master and one.own_id != other.own_id and are_strangers:
                     raise RedisTrouble(
                         f"two masters have the name {self._service}: Sentinel {address} says {one.master}, "
@@ -160,9 +161,10 @@ def _read_address_if_valid(host: Any, port: Any) -> Address | None:
     return Address(name, number) if name and number else None
 
 
-def _read_other_sentinels(reply: Any) -> dict[Address, str]:
-    found: dict[Address, str] = {}
-    for fields in map(read_first_pairs, reply if isinstance(reply, list) else []):
+def _read_other_sentinels(reply: Any) -> tuple[dict[Address, str], frozenset[str]]:
+    ids: dict[Address, str] = {}
+    known = [read_first_pairs(each) for each in reply] if isinstance(reply, list) else []
+    for fields in known:
         if (address := _read_address_if_valid(fields.get(b"ip"), fields.get(b"port"))) is not None:
-            found[address] = read_cut_text(fields.get(b"runid")) or ""
-    return found
+            ids[address] = read_cut_text(fields.get(b"runid")) or ""
+    return ids, frozenset(read_cut_text(fields.get(b"runid")) or "" for fields in known)

@@ -37,6 +37,7 @@ BULK_JOBS = 1000
 LOOK_EVERY_S = 0.02
 LINE_EVERY_S = 1.0
 STUCK_S = 20.0  # longer than an add takes to fail, whose error says more
+SERVER_ENDS_S = 5.0  # a private server that takes longer is left behind
 EMPTY_S = 2.0  # counts are read one after the other, and may miss a job that moves meanwhile
 OUTCOMES = {"once": "once", "again": "again after the kill", "repeated": "twice", "missing": "missing"}
 COLUMNS = [Column("jobs", "jobs"), *(Column(*each, Kind.COUNT) for each in (("count", "count"), *OUTCOMES.items()))]
@@ -62,9 +63,7 @@ def run_demo(jobs: int, redis_url: str | None) -> None:
 @contextmanager
 def _private_server(folder: Path) -> Iterator[str]:
     """Runs a server in the folder, and waits for its end, so that the folder can be removed."""
-    from fcntl import LOCK_EX, flock  # here, because Windows lacks it
-
-    from ...embedded.supervisor import ServerFiles
+    from ...embedded.supervisor import ServerFiles, try_lock  # here, because Windows lacks what it imports
 
     os.environ[embedded.LINGER_NAMED_BY] = "0"
     url = f"{embedded.SCHEME}{quote(str(folder))}"
@@ -73,8 +72,11 @@ def _private_server(folder: Path) -> Iterator[str]:
         yield url
     finally:
         server.leave()
-        with ServerFiles(folder).supervisor_lock.open() as lock:
-            flock(lock, LOCK_EX)
+        deadline = time.monotonic() + SERVER_ENDS_S
+        while (lock := try_lock(ServerFiles(folder).supervisor_lock)) is None and time.monotonic() < deadline:
+            time.sleep(0.02)
+        if lock is not None:
+            os.close(lock)
 
 
 async def _run_on_server(jobs: int, queue: Queue, url: str, folder: Path) -> None:
