@@ -296,6 +296,29 @@ def test_a_replica_with_an_ipv6_address_is_found_at_its_master() -> None:
     assert health.away == (("[::1]:6381", "is down"),)
 
 
+@pytest.mark.parametrize("replicas", ({}, {"slave0": "ip=a,port=1,state=online,offset=0,lag=99"}))
+def test_a_master_that_refuses_writes_is_a_problem_also_where_no_replica_is_known_to_be_away(
+    replicas: dict[str, str],
+) -> None:
+    health = parse_replica_health({"role": "master", "min_slaves_good_slaves": "0", **replicas})
+    found = {one.check: one for one in examine_replicas({"m:1": health})}
+    assert found["min-replicas-to-write"].level == "problem"
+    text = "the master m:1 takes no adds: no replica follows it closely enough, and min-replicas-to-write wants one"
+    assert found["min-replicas-to-write"].text == text
+    assert ("replicas" in found) == bool(replicas)
+    assert "replicas away" not in found
+    replica = parse_replica_health({"role": "slave", "min_slaves_good_slaves": "0"})
+    assert list(examine_replicas({"": replica})) == []  # it takes none anyway
+
+
+def test_a_server_whose_only_replica_is_away_is_a_problem(chasqui: Finished) -> None:
+    with RedisServer() as server:
+        server.execute("CONFIG", "SET", "min-replicas-to-write", "1")
+        _, found = examined(chasqui, server.url)
+    assert found["server", "min-replicas-to-write"]["level"] == "problem"
+    assert "takes no adds" in found["server", "min-replicas-to-write"]["text"]
+
+
 def test_nodes_of_a_cluster_are_called_by_the_names_that_they_announce() -> None:
     """As Redis 6.2, 7.0 and 8.6 list them."""
     text = (

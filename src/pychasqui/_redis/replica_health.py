@@ -51,7 +51,7 @@ def parse_replica_health(info: Mapping[str, str], known: Sequence[KnownReplica] 
         online=len(online),
         behind=max([0, *behind]),
         has_minimum=good is not None,
-        refuses_writes=good == "0",
+        refuses_writes=good == "0" and info.get("role", "master") == "master",
         away=tuple(_find_replicas_away(known, {_read_address(each): each.get("state", "") for each in listed})),
     )
 
