@@ -67,7 +67,7 @@ class Doctor(ServerSession):
             known = [] if sentinels is None else sentinels.replicas or []
             found += examine_replicas({"": parse_replica_health(info, known)}) if cluster is None else []
         if sentinels is not None:
-            found += examine_sentinels(sentinels, self._broker.server_address)
+            found += examine_sentinels(sentinels)
         if cluster is not None:
             found += examine_cluster(cluster)
         return [*found, examine_clock(clock)]

@@ -13,10 +13,13 @@ import redis.asyncio
 
 from pychasqui import Job, Queue, RepeatPattern, Worker
 from pychasqui._doctor.replicas import examine_replicas
+from pychasqui._doctor.sentinels import examine_sentinels
 from pychasqui._redis.cluster_health import parse_node_lines
 from pychasqui._redis.command_replies import ConsumerState
 from pychasqui._redis.doctor import ClockReading, QueueHealth
 from pychasqui._redis.replica_health import KnownReplica, parse_replica_health
+from pychasqui._redis.sentinel_health import SeenServer, SentinelAnswer, SentinelHealth, merge_replicas
+from pychasqui._redis.topology.node_map import Address
 from pychasqui.cli.exits import ExitCode
 from pychasqui.doctor import Doctor, Finding, examine_clock, examine_memory, examine_queue_health
 from tests.cli.conftest import Finished
@@ -188,14 +191,14 @@ def test_one_job_and_one_dead_letter_are_no_jobs_and_letters() -> None:
 )
 def test_a_replica_that_is_behind_or_away_is_found(replica: str, expected: int, levels: list[str]) -> None:
     info = {"master_repl_offset": "5000000", "slave0": f"ip=10.0.0.2,port=6379,{replica},lag=0"}
-    known = [KnownReplica(f"r{number}:6379", f"10.0.0.{number}:6379") for number in range(2, 2 + expected)]
+    known = [KnownReplica(f"r{number}:6379", Address(f"10.0.0.{number}", 6379)) for number in range(2, 2 + expected)]
     found = examine_replicas({"": parse_replica_health(info, known)})
     assert [one.level for one in found] == levels
 
 
 def away(states: dict[str, str], *known: tuple[str, str]) -> tuple[tuple[str, str], ...]:
     info = {f"slave{number}": f"ip={ip},port=1,state={state}" for number, (ip, state) in enumerate(states.items())}
-    return parse_replica_health(info, [KnownReplica(f"{ip}:1", f"{ip}:1", trouble) for ip, trouble in known]).away
+    return parse_replica_health(info, [KnownReplica(f"{ip}:1", Address(ip, 1), trouble) for ip, trouble in known]).away
 
 
 def test_a_replica_that_does_not_follow_is_named_with_the_reason() -> None:
@@ -209,7 +212,9 @@ def test_a_replica_that_does_not_follow_is_named_with_the_reason() -> None:
 
 def test_the_finding_of_a_replica_that_is_away_says_what_follows() -> None:
     info = {"slave0": "ip=a,port=1,state=online", "min_slaves_good_slaves": "0"}
-    health = parse_replica_health(info, [KnownReplica("a:1", "a:1"), KnownReplica("b:1", "b:1", "is down")])
+    health = parse_replica_health(
+        info, [KnownReplica("a:1", Address("a", 1)), KnownReplica("b:1", Address("b", 1), "is down")]
+    )
     found = {one.check: one for one in examine_replicas({"m:1": health})}["replicas away"]
     assert found.level == "problem"
     assert found.text == (
@@ -222,6 +227,96 @@ def test_a_master_that_needs_replicas_to_write_has_no_note_about_it() -> None:
     info = {"slave0": "ip=h,port=1,state=online,offset=0,lag=0", "min_slaves_good_slaves": "1"}
     assert [one.check for one in examine_replicas({"": parse_replica_health(info)})] == ["replicas"]
     assert list(examine_replicas({"": parse_replica_health({})})) == []
+
+
+def sentinel_health(master: str, *, named: list[str], silence: dict[str, str]) -> SentinelHealth:
+    """As three Sentinels say it, or none. Each of `named` is a master that at least one of them names."""
+    answering = [f"s{number}:26379" for number in range(3 if named else 0)]
+    return SentinelHealth(
+        service="mymaster",
+        master=master,
+        silence=silence,
+        quorum=2 if named else 0,
+        answering=answering,
+        unreached=[],
+        down=[],
+        strangers=list(silence),
+        sentinels_by_master={at: answering[number :: len(named)] for number, at in enumerate(named)},
+        see_master_down=[],
+        replicas=[] if named else None,
+        other_masters=[],
+    )
+
+
+def test_sentinels_that_do_not_answer_say_nothing_of_the_master() -> None:
+    health = sentinel_health("m:1", named=[], silence={"s0:26379": "no answer in time"})
+    (found,) = examine_sentinels(health)
+    assert (found.check, found.level) == ("sentinels", "problem")
+    assert found.text == (
+        "no Sentinel says in time which server is the master of mymaster, and how it is (s0:26379: no answer in time)"
+    )
+    assert "remove it" not in found.remedy
+
+
+@pytest.mark.parametrize(
+    ("connected", "named", "level", "text"),
+    (
+        ("m:1", ["m:1"], "ok", "the Sentinels say that m:1 is the master"),
+        ("", ["m:1"], "ok", "the Sentinels say that m:1 is the master"),
+        ("[::1]:6379", ["[::1]:6379"], "ok", "the Sentinels say that [::1]:6379 is the master"),
+        ("m:1", ["n:1"], "problem", "the Sentinels say that n:1 is the master, and the connection leads to m:1"),
+    ),
+)
+def test_the_master_that_the_sentinels_name_is_compared_with_the_connected_one(
+    connected: str, named: list[str], level: str, text: str
+) -> None:
+    found = {one.check: one for one in examine_sentinels(sentinel_health(connected, named=named, silence={}))}
+    assert (found["master"].level, found["master"].text) == (level, text)
+    assert found["sentinels"].level == "ok"
+
+
+def sentinel_answer(master: Address, *replicas: Address) -> SentinelAnswer:
+    seen = [SeenServer(each, "", "") for each in replicas]
+    return SentinelAnswer("", master, quorum=2, is_master_down=False, others=[], replicas=seen)
+
+
+@pytest.mark.parametrize(("host", "text"), (("10.0.0.1", "10.0.0.1:6379"), ("::1", "::1:6379"), ("::1", "[::1]:6379")))
+def test_the_master_is_no_replica_although_a_sentinel_that_missed_a_failover_lists_it(host: str, text: str) -> None:
+    master, former = Address(host, 6379), Address(host, 6380)
+    known = merge_replicas([sentinel_answer(master, former), sentinel_answer(former, master)], Address.parse(text))
+    assert known == [KnownReplica(str(former), former)]
+    info = {"slave0": f"ip={host},port=6380,state=online,offset=0,lag=0"}
+    health = parse_replica_health(info, known)
+    assert (health.count, health.online, health.away) == (1, 1, ())
+
+
+def test_a_replica_with_an_ipv6_address_is_found_at_its_master() -> None:
+    known = [KnownReplica(f"[::1]:{port}", Address("::1", port), "is down") for port in (6380, 6381)]
+    health = parse_replica_health({"slave0": "ip=::1,port=6380,state=online,offset=0,lag=0"}, known)
+    assert health.away == (("[::1]:6381", "is down"),)
+
+
+@pytest.mark.parametrize("replicas", ({}, {"slave0": "ip=a,port=1,state=online,offset=0,lag=99"}))
+def test_a_master_that_refuses_writes_is_a_problem_also_where_no_replica_is_known_to_be_away(
+    replicas: dict[str, str],
+) -> None:
+    health = parse_replica_health({"role": "master", "min_slaves_good_slaves": "0", **replicas})
+    found = {one.check: one for one in examine_replicas({"m:1": health})}
+    assert found["min-replicas-to-write"].level == "problem"
+    text = "the master m:1 takes no adds: no replica follows it closely enough, and min-replicas-to-write wants one"
+    assert found["min-replicas-to-write"].text == text
+    assert ("replicas" in found) == bool(replicas)
+    assert "replicas away" not in found
+    replica = parse_replica_health({"role": "slave", "min_slaves_good_slaves": "0"})
+    assert list(examine_replicas({"": replica})) == []  # it takes none anyway
+
+
+def test_a_server_whose_only_replica_is_away_is_a_problem(chasqui: Finished) -> None:
+    with RedisServer() as server:
+        server.execute("CONFIG", "SET", "min-replicas-to-write", "1")
+        _, found = examined(chasqui, server.url)
+    assert found["server", "min-replicas-to-write"]["level"] == "problem"
+    assert "takes no adds" in found["server", "min-replicas-to-write"]["text"]
 
 
 def test_nodes_of_a_cluster_are_called_by_the_names_that_they_announce() -> None:

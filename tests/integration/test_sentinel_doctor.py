@@ -9,7 +9,8 @@ import pytest
 from pychasqui import Queue
 from pychasqui.doctor import Doctor, Finding
 from pychasqui.errors import NotReplicated
-from tests.support.sentinels import MASTER_NAME, SentinelServers
+from tests.support.sentinels import MASTER_NAME, SentinelServer, SentinelServers
+from tests.support.server import RedisServer
 from tests.support.waiting import eventually
 
 
@@ -22,6 +23,14 @@ def sentinels() -> Iterator[SentinelServers]:
 async def findings(url: str) -> dict[str, Finding]:
     async with Doctor(url) as doctor:
         return {each.check: each for each in await doctor.examine_server()}
+
+
+def disconnect(sentinel: SentinelServer, master: RedisServer) -> None:
+    """Ends the connection by which a Sentinel asks the master. It is called by the start of the Sentinel's id."""
+    name = b"name=sentinel-" + sentinel.ask("SENTINEL", "MYID")[:8] + b"-cmd"
+    for line in master.ask("CLIENT", "LIST").splitlines():
+        if name in line.split():
+            master.ask("CLIENT", "KILL", "ID", line.split()[0].removeprefix(b"id="))
 
 
 async def test_a_healthy_set_has_no_warning_about_sentinels(sentinels: SentinelServers) -> None:
@@ -58,7 +67,8 @@ async def test_a_replica_that_is_down_is_named_with_what_follows(sentinels: Sent
 async def test_a_replica_that_follows_no_master_is_named(sentinels: SentinelServers) -> None:
     """It lives and answers the Sentinels: only its link to the master is gone."""
     replica = sentinels.servers[2]
-    replica.execute("CONFIG", "SET", "masterauth", "wrong", "masteruser", "nobody")
+    replica.execute("CONFIG", "SET", "masterauth", "wrong")
+    replica.execute("CONFIG", "SET", "masteruser", "nobody")
     sentinels.master.execute("CLIENT", "KILL", "TYPE", "REPLICA")
     await eventually(lambda: b"connected_slaves:1" in sentinels.master.ask("INFO", "replication"))
     away = (await findings(sentinels.url))["replicas away"]
@@ -128,6 +138,8 @@ async def test_a_master_that_a_sentinel_cannot_reach_is_a_warning(sentinels: Sen
     odd = sentinels.sentinels[1]
     sentinels.master.execute("ACL", "SETUSER", "blind", "on", ">word", "-@all", "+auth")
     odd.execute("SENTINEL", "SET", MASTER_NAME, "auth-user", "blind", "auth-pass", "word")
+    disconnect(odd, sentinels.master)  # a Sentinel of 6.2 keeps the connection that it has
+    await eventually(lambda: b"s_down" in b",".join(odd.ask("SENTINEL", "MASTER", MASTER_NAME)))
 
     async def texts() -> str:
         found = (await findings(sentinels.url)).get("master's reach")

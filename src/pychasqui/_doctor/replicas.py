@@ -14,6 +14,8 @@ MAX_SHOWN = 8
 
 def examine_replicas(by_master: dict[str, ReplicaHealth]) -> Iterator[Finding]:
     """Examines the replicas of each master. One without replicas is judged elsewhere, by its persistence."""
+    for address, each in by_master.items():
+        yield from _examine_refusal(address, each)
     found = {address: each for address, each in by_master.items() if each.count}
     if not found:
         return
@@ -33,6 +35,18 @@ def examine_replicas(by_master: dict[str, ReplicaHealth]) -> Iterator[Finding]:
         text = "min-replicas-to-write is 0: a master that is cut off takes jobs which a failover loses"
         remedy = "CONFIG SET min-replicas-to-write 1 on master and replicas; then CONFIG REWRITE"
         yield Finding("server", "min-replicas-to-write", "note", text, remedy)
+
+
+def _examine_refusal(master: str, health: ReplicaHealth) -> Iterator[Finding]:
+    """Examines a master that refuses writes although no replica is known to be away: it forgets those that are."""
+    if health.refuses_writes and health.online >= health.count:
+        name = f" {printable(master, 100)}" if master else ""
+        text = f"the master{name} takes no adds: no replica follows it closely enough"
+        text += ", and min-replicas-to-write wants one"
+        remedy = (
+            "start its replicas again, and look at their logs; without replicas: CONFIG SET min-replicas-to-write 0"
+        )
+        yield Finding("server", "min-replicas-to-write", "problem", text, remedy)
 
 
 def _examine_away(master: str, health: ReplicaHealth) -> Iterator[Finding]:

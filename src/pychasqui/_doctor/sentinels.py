@@ -9,9 +9,13 @@ from .._redis.sentinel_health import SentinelHealth
 from .finding import Finding
 
 
-def examine_sentinels(health: SentinelHealth, master: str) -> Iterator[Finding]:
-    """Examines what the Sentinels say. `master` is the server that is connected."""
-    yield _examine_master(health, master)
+def examine_sentinels(health: SentinelHealth) -> Iterator[Finding]:
+    """Examines what the Sentinels say. If none says anything, then nothing else is known."""
+    if not health.answering:
+        yield _describe_silence(health)
+        return
+    master = printable(health.master or next(iter(health.sentinels_by_master)), 100)
+    yield _examine_master(health)
     if health.other_masters:
         others = _join(health.other_masters)
         text = f"{others} says that it is a master, too, and the Sentinels know it as a replica of {master}"
@@ -28,9 +32,22 @@ def examine_sentinels(health: SentinelHealth, master: str) -> Iterator[Finding]:
         yield Finding("server", "known replicas", "note", text, remedy)
 
 
-def _examine_master(health: SentinelHealth, master: str) -> Finding:
-    if len(health.sentinels_by_master) < 2:
-        return Finding("server", "master", "ok", f"the Sentinels say that {master} is the master")
+def _describe_silence(health: SentinelHealth) -> Finding:
+    reasons = "; ".join(f"{printable(at, 100)}: {printable(why, 200)}" for at, why in health.silence.items())
+    text = f"no Sentinel says in time which server is the master of {printable(health.service, 100)}, and how it is"
+    remedy = "look at the Sentinels, the network and the rights of their user; then run chasqui doctor again"
+    return Finding("server", "sentinels", "problem", f"{text} ({reasons})" if reasons else text, remedy)
+
+
+def _examine_master(health: SentinelHealth) -> Finding:
+    if len(health.sentinels_by_master) == 1:
+        (named,) = health.sentinels_by_master
+        text = f"the Sentinels say that {printable(named, 100)} is the master"
+        if health.master in (named, ""):
+            return Finding("server", "master", "ok", text)
+        text += f", and the connection leads to {printable(health.master, 100)}"
+        remedy = "this passes soon after a failover; if it stays, look at the log of both servers and of the Sentinels"
+        return Finding("server", "master", "problem", text, remedy)
     said = "; ".join(f"{_join(who)} says {printable(at, 100)}" for at, who in health.sentinels_by_master.items())
     text = f"the Sentinels do not agree on the master of {printable(health.service, 100)}: {said}"
     remedy = "this passes soon after a failover; if it stays: SENTINEL REMOVE and MONITOR at those that are wrong"

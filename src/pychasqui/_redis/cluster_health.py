@@ -15,6 +15,7 @@ from ..errors import RedisTrouble, ReplyError
 from .calls import RedisCalls
 from .command_replies import decode_info_text
 from .replica_health import KnownReplica, ReplicaHealth, parse_replica_health
+from .topology.node_map import Address
 
 DOWN_FLAGS = frozenset({"fail", "fail?", "noaddr"})
 
@@ -122,7 +123,7 @@ def _make_master_health(
 
 def _describe_replica(line: NodeLine) -> KnownReplica:
     is_down = DOWN_FLAGS & set(line.flags) or not (line.is_linked or "myself" in line.flags)
-    return KnownReplica(line.address, line.ip_and_port, "is down, as other nodes say" if is_down else "")
+    return KnownReplica(line.address, Address.parse(line.ip_and_port), "is down, as other nodes say" if is_down else "")
 
 
 def _count_slots(line: NodeLine) -> int:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from .._core.printable import printable
 from .._wire.lenient import read_int
+from .topology.node_map import Address
 
 MAX_REPLICAS = 64
 ONLINE = "online"
@@ -20,7 +21,7 @@ class KnownReplica(NamedTuple):
     """A replica that Sentinels or other nodes of a cluster know of."""
 
     address: str  # how it is called
-    at_master: str  # its address, as the master lists it
+    at_master: Address  # as the master lists it
     trouble: str = ""  # what those say who know of it, if it is away
 
 
@@ -50,12 +51,12 @@ def parse_replica_health(info: Mapping[str, str], known: Sequence[KnownReplica] 
         online=len(online),
         behind=max([0, *behind]),
         has_minimum=good is not None,
-        refuses_writes=good == "0",
+        refuses_writes=good == "0" and info.get("role", "master") == "master",
         away=tuple(_find_replicas_away(known, {_read_address(each): each.get("state", "") for each in listed})),
     )
 
 
-def _find_replicas_away(known: Sequence[KnownReplica], states: Mapping[str, str]) -> list[tuple[str, str]]:
+def _find_replicas_away(known: Sequence[KnownReplica], states: Mapping[Address, str]) -> list[tuple[str, str]]:
     """Returns the replicas that are away, by what the master lists.
 
     One that is online there is not away, although others do not reach it. Where others call replicas by names that the
@@ -82,5 +83,5 @@ def _parse_replica_fields(text: str) -> dict[str, str]:
     return dict(pair.partition("=")[::2] for pair in text.split(","))
 
 
-def _read_address(fields: Mapping[str, str]) -> str:
-    return f"{fields.get('ip')}:{fields.get('port')}"
+def _read_address(fields: Mapping[str, str]) -> Address:
+    return Address(fields.get("ip", ""), read_int(fields.get("port")) or 0)

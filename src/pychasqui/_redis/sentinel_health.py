@@ -6,6 +6,7 @@ One that does not answer is part of what is found. Of the replicas it asks each 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -33,7 +34,7 @@ class SentinelAnswer(NamedTuple):
     """What one Sentinel says."""
 
     run_id: str
-    master: str
+    master: Address
     quorum: int
     is_master_down: bool
     others: list[SeenServer]
@@ -45,6 +46,8 @@ class SentinelHealth:
     """How the Sentinels of a master are, and what they know of its replicas."""
 
     service: str
+    master: str  # where the connection leads; "" if that is not known
+    silence: dict[str, str]  # why a Sentinel says nothing of the master
     quorum: int  # how many must agree that a master is down
     answering: list[str]
     unreached: list[str]  # they do not answer us, and others see them
@@ -67,13 +70,12 @@ class SentinelHealth:
 
 async def read_sentinel_health(location: Location, master: str) -> SentinelHealth:
     """Asks the Sentinels of a URL, those that they name, and the replicas. `master` is where the connection leads."""
+    connected = Address.parse(master)
     sentinels, servers = NodeConnections(location.seeds[0]), NodeConnections(location.node)
     try:
-        answers = await _ask_sentinels(location, sentinels)
-        replicas = None
-        if any(each.replicas is not None for each in answers.values()):
-            replicas = _merge_replicas(answers)
-        asked = [] if replicas is None else [each for each, _ in replicas if str(each) != master][:MAX_ASKED]
+        answers, silence = await _ask_sentinels(location, sentinels)
+        replicas = merge_replicas(answers.values(), connected)
+        asked = [each.at_master for each in replicas or ()][:MAX_ASKED]
         roles = await servers.ask_nodes_until_enough_answer(asked, _ask_whether_master, enough_answers=len(asked))
     finally:
         await sentinels.close()
@@ -82,36 +84,46 @@ async def read_sentinel_health(location: Location, master: str) -> SentinelHealt
     strangers = _find_silent_unnamed_addresses(location, answers, {*unreached, *down})
     by_master: dict[str, list[str]] = {}
     for address, each in answers.items():
-        by_master.setdefault(each.master, []).append(str(address))
+        by_master.setdefault(str(each.master), []).append(str(address))
     return SentinelHealth(
         service=location.service,
+        master=str(connected) if master else "",
+        silence={str(address): why for address, why in silence.items()},
         quorum=max((each.quorum for each in answers.values()), default=0),
         answering=list(map(str, _list_one_address_of_each_sentinel(answers))),
         unreached=list(map(str, unreached)),
         down=list(map(str, down)),
         strangers=list(map(str, strangers)),
         sentinels_by_master=by_master,
-        see_master_down=[str(address) for address, each in answers.items() if each.is_master_down],
-        replicas=None if replicas is None else [KnownReplica(str(at), str(at), why) for at, why in replicas],
+        see_master_down=[str(at) for at, each in answers.items() if each.is_master_down and each.master == connected],
+        replicas=replicas,
         other_masters=[str(address) for address, is_master in roles.found.items() if is_master],
     )
 
 
-async def _ask_sentinels(location: Location, connections: NodeConnections) -> dict[Address, SentinelAnswer]:
-    """Asks those of the URL, then those that they name and that have not answered under another address."""
+async def _ask_sentinels(
+    location: Location, connections: NodeConnections
+) -> tuple[dict[Address, SentinelAnswer], dict[Address, str]]:
+    """Asks those of the URL, then those that they name and that have not answered under another address.
+
+    Returns what they say, and why the others say nothing.
+    """
 
     async def ask(address: Address, connection: Connection) -> SentinelAnswer | None:
         return await _ask_sentinel(connection, location.service)
 
     found: dict[Address, SentinelAnswer] = {}
+    silence: dict[Address, str] = {}
     to_ask = {Address(seed.host, seed.port) for seed in location.seeds}
     for _ in range(2):
         answers = await connections.ask_nodes_until_enough_answer(sorted(to_ask), ask, enough_answers=len(to_ask))
         found |= {address: each for address, each in answers.found.items() if each is not None}
+        silence |= {address: "does not know its name" for address, each in answers.found.items() if each is None}
+        silence |= {address: str(error) for address, error in answers.errors.items()}
         known = {each.run_id for each in found.values()}
         others = {each.address for one in found.values() for each in one.others if each.run_id not in known}
         to_ask = set(sorted(others - to_ask)[:MAX_ASKED])
-    return found
+    return found, silence
 
 
 async def _ask_sentinel(connection: Connection, service: str) -> SentinelAnswer | None:
@@ -128,7 +140,7 @@ async def _ask_sentinel(connection: Connection, service: str) -> SentinelAnswer 
     of_master = read_first_pairs(facts)
     return SentinelAnswer(
         run_id=read_cut_text(run_id) or "",
-        master=str(Address(read_cut_text(master[0]) or "?", read_int(master[1]) or 0)),
+        master=Address(read_cut_text(master[0]) or "?", read_int(master[1]) or 0),
         quorum=read_int(of_master.get(b"quorum")) or 0,
         is_master_down=bool(DOWN_FLAGS & _read_flags(of_master)),
         others=_read_servers(others),
@@ -171,18 +183,22 @@ def _read_flags(fields: dict[bytes, bytes]) -> set[str]:
     return set((read_cut_text(fields.get(b"flags")) or "").split(","))
 
 
-def _merge_replicas(answers: dict[Address, SentinelAnswer]) -> list[tuple[Address, str]]:
+def merge_replicas(answers: Iterable[SentinelAnswer], master: Address) -> list[KnownReplica] | None:
     """Returns each replica that a Sentinel knows, and its trouble if most of those that know it say so.
 
-    A Sentinel that is cut off sees all of them down.
+    A Sentinel that is cut off sees all of them down. One that missed a failover lists the present master as a replica:
+    `master`, to which the connection leads, is left out. Returns None if no Sentinel lets its user ask.
     """
+    lists = [each.replicas for each in answers if each.replicas is not None]
+    if not lists:
+        return None
     seen: dict[Address, list[str]] = {}
-    for each in (each for one in answers.values() for each in one.replicas or ()):
+    for each in (each for replicas in lists for each in replicas if each.address != master):
         seen.setdefault(each.address, []).append(each.trouble)
     found = []
     for address, troubles in sorted(seen.items()):
         told = [trouble for trouble in troubles if trouble]
-        found.append((address, told[0] if 2 * len(told) > len(troubles) else ""))
+        found.append(KnownReplica(str(address), address, told[0] if 2 * len(told) > len(troubles) else ""))
     return found
 
 

@@ -24,6 +24,12 @@ class Address(NamedTuple):
     def __str__(self) -> str:
         return format_address(self.host, self.port)
 
+    @classmethod
+    def parse(cls, text: str) -> Address:
+        """Reads host:port. An IPv6 address may stand in brackets, as in a URL, or without, as servers write it."""
+        host, _, port = text.rpartition(":")
+        return cls(host.strip("[]"), int(port) if port.isdecimal() and len(port) < 6 else 0)
+
 
 class SlotRange(NamedTuple):
     first: int
