@@ -270,7 +270,7 @@ class TestRefusals:
             assert await witness.zcard(keys.delayed) == 2
 
 
-@pytest.mark.needs_all_rights  # it takes rights away
+@pytest.mark.needs_all_rights("it takes rights away from the user that has all")
 @pytest.mark.parametrize("stores_results", (False, True))
 async def test_an_ack_that_is_refused_and_sent_again_writes_the_event_of_its_job_once(
     queue_name: str, witness: Any, caplog: pytest.LogCaptureFixture, stores_results: bool
