@@ -16,17 +16,22 @@ import tracemalloc
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from typing import Any
+from typing import Any, cast
 
 import msgpack  # type: ignore[import-untyped]
 import msgspec
 import pytest
 
 from pychasqui._core.defaults import MAX_PAYLOAD_BYTES
+from pychasqui._core.delivery import Delivery
 from pychasqui._core.retry_options import BackoffSpec, RetryOverride
+from pychasqui._core.run_timeouts import RunTimeouts
 from pychasqui._wire.envelope import Envelope, decode_delivery, decode_envelope, encode_envelope
 from pychasqui._wire.member import make_delayed_member, split_delayed_member
 from pychasqui._wire.msgpack import decode_data, encode_data
+from pychasqui._worker.decoder import Decoder
+from pychasqui._worker.job_stops import JobStops
+from pychasqui._worker.server_clock import ServerClock
 from pychasqui.errors import DecodeError
 
 PAYLOADS = [
@@ -155,6 +160,34 @@ def check_delivery(raw: bytes, envelope: Envelope) -> None:
     assert all(getattr(delivery, name) == value for name, value in msgspec.structs.asdict(envelope).items()), raw.hex()
     assert repr(delivery.data) == repr(data), raw.hex()
     assert (delivery.name, delivery.entry_id, delivery.may_be_unique, delivery.is_decoded) == ("", b"", False, True)
+    check_decoded_entry(raw, envelope, delivery)
+
+
+def check_decoded_entry(raw: bytes, envelope: Envelope, expected: Delivery) -> None:
+    """The worker's decoder, which has the steps of decode_delivery() written out, returns the same Delivery."""
+    decoded = DECODER.decode_put_off_or_settle_entries([[b"1-0", [b"d", raw, b"n", b"mail"]]], 0)
+    (job,) = decoded or [EXHAUSTED.pop()]
+    assert (job.entry_id, job.name if job.is_decoded else "mail") == (b"1-0", "mail")
+    if job.is_decoded:  # one that may expire, or is large, is decoded when it is to start
+        shared = (*msgspec.structs.asdict(envelope), "data")
+        assert [repr(getattr(job, name)) for name in shared] == [repr(getattr(expected, name)) for name in shared], raw
+
+
+def fail_because_not_run(*what: object) -> None:
+    raise AssertionError(f"a job that is to run was settled: {what}")
+
+
+EXHAUSTED: list[Delivery] = []
+DECODER = Decoder(
+    max_payload_bytes=MAX_PAYLOAD_BYTES,
+    max_attempts=2**33,
+    stops=JobStops(RunTimeouts()),
+    server_clock=ServerClock(cast(Any, None)),
+    on_rejected=fail_because_not_run,
+    on_exhausted=EXHAUSTED.append,  # by the number of attempts in the envelope
+    on_expired=fail_because_not_run,
+    on_cancelled=fail_because_not_run,
+)
 
 
 def check_member(raw: bytes) -> str:

@@ -46,6 +46,7 @@ SNOOZES = "z"  # the extra with the number of times a job was put back by Snooze
 PUT_BACKS = "u"  # the extra with the number of times a job was put back because no task of a worker had its name
 EXPIRES = "x"  # the extra with the server's time in ms from which on a job is not started; the last one of its map
 TIMEOUT = "to"  # the extra with the time that a run may take, in ms
+USUAL_FIRST_BYTE = 0x94  # of an array of four fields: a job without a retry override
 
 
 def encode_envelope(
@@ -131,7 +132,7 @@ def set_or_remove_extra(extras: bytes, name: str, value: Any) -> bytes:
 
 # hot: a Struct decoded as an array is one allocation; only envelopes with a retry override go through tuples.
 _decode_four = msgspec.msgpack.Decoder(Envelope).decode
-_decode_delivery = msgspec.msgpack.Decoder(Delivery).decode
+decode_usual_delivery = msgspec.msgpack.Decoder(Delivery).decode  # for an envelope that begins with USUAL_FIRST_BYTE
 _decode_five = msgspec.msgpack.Decoder(tuple[str, bytes, Unsigned64, Unsigned32, PackedRetry | None]).decode
 
 
@@ -139,8 +140,8 @@ def decode_delivery(raw_envelope: bytes) -> Delivery:
     """Returns a Delivery with the envelope that `raw_envelope` starts with, and the value in its payload."""
     try:
         # hot: 0.1 us; what is of the usual shape and cannot be too deep or too large needs no other check
-        if raw_envelope[0] == 0x94:
-            delivery = _decode_delivery(raw_envelope)
+        if raw_envelope[0] == USUAL_FIRST_BYTE:
+            delivery = decode_usual_delivery(raw_envelope)
             if len(delivery.payload) <= MAX_DEPTH:
                 delivery.data = decode_unchecked(delivery.payload)
                 return delivery
@@ -161,7 +162,7 @@ def decode_delivery(raw_envelope: bytes) -> Delivery:
 def decode_envelope(data: bytes) -> Envelope:
     """Returns the envelope that `data` starts with, in any shape that the official consumer accepts."""
     try:
-        if data[0] == 0x94:
+        if data[0] == USUAL_FIRST_BYTE:
             return _decode_four(data)
         if data[0] == 0x95:
             return _decode_five_fields(data, b"")

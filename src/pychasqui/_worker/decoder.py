@@ -18,8 +18,16 @@ from .._wire.entry import (
     may_hold_uniqueness_key_without_field,
     read_job_fields,
 )
-from .._wire.envelope import decode_delivery, decode_envelope, read_expiry_ms_or_none, read_timeout_s_or_zero
-from .._wire.msgpack import decode_scanned, make_scan_if_needed
+from .._wire.envelope import (
+    USUAL_FIRST_BYTE,
+    decode_delivery,
+    decode_envelope,
+    decode_usual_delivery,
+    read_expiry_ms_or_none,
+    read_timeout_s_or_zero,
+)
+from .._wire.msgpack import DECODER_REFUSALS, decode_scanned, decode_unchecked, make_scan_if_needed
+from .._wire.msgpack_scan import MAX_DEPTH
 from ..errors import DecodeError
 from .job_stops import JobStops
 from .server_clock import ServerClock
@@ -77,30 +85,35 @@ class Decoder:
             try:
                 # hot: the two shapes that every known producer writes, else a search by field name
                 if len(fields) == 4 and fields[0] == ENVELOPE and fields[2] == NAME:
-                    raw, raw_name, is_unique = fields[1], fields[3], False
+                    _, raw, _, raw_name = fields
+                    is_unique = False
                 else:
                     raw, raw_name, is_unique = read_job_fields(fields)
                 if len(raw) > small_bytes:
                     put_off_after = put_off_after or monotonic() + SLICE_S
                     if len(raw) > self._max_payload_bytes:
-                        self._on_rejected(
-                            entry_id, earlier_deliveries + 1, fields, "oversize_payload", f"{len(raw)} bytes"
-                        )
+                        self.reject_oversize_entry(entry_id, earlier_deliveries, len(raw), fields)
                         continue
                     if self._should_put_off_decoding(raw, put_off_after):
                         jobs.append(_make_undecoded_delivery(entry_id, fields, earlier_deliveries))
                         continue
-                job = decode_delivery(raw)
+                # hot: decode_delivery() written out for the usual envelope of a small job, 0.05 us
+                try:
+                    job = decode_usual_delivery(raw)
+                    if raw[0] != USUAL_FIRST_BYTE or len(job.payload) > MAX_DEPTH:
+                        job = decode_delivery(raw)
+                    else:
+                        job.data = decode_unchecked(job.payload)
+                except DECODER_REFUSALS:
+                    job = decode_delivery(raw)
             except DecodeError as error:
                 self._on_rejected(entry_id, earlier_deliveries + 1, fields, "decode_failed", str(error))
                 continue
             except (LookupError, TypeError):
                 self._on_rejected(entry_id, earlier_deliveries + 1, fields, "malformed", NO_PAYLOAD)
                 continue
-            name = names.get(raw_name)
-            if name is None:
-                name = self._decode_and_cache_name(raw_name)
-            job.name, job.entry_id = name, entry_id
+            job.name = names.get(raw_name) or self._decode_and_cache_name(raw_name)
+            job.entry_id = entry_id
             if earlier_deliveries:
                 job.earlier_deliveries = earlier_deliveries
                 job.attempt += earlier_deliveries
@@ -111,13 +124,9 @@ class Decoder:
             if job.attempt < max_attempts and job.retry is None and not job.extras:
                 jobs.append(job)
             elif not self._queue_bury_if_exhausted(job):
-                self._apply_own_timeout_if_set(job)
-                # One that may expire is decoded again when it is to start: until then it may have to wait here.
-                may_expire = read_expiry_ms_or_none(job.extras) is not None
-                jobs.append(_make_undecoded_delivery(entry_id, fields, earlier_deliveries) if may_expire else job)
-        if self._stops.cancellations is None:
-            return jobs
-        return [job for job in jobs if not self._queue_end_if_cancelled(job)]
+                jobs.append(self._apply_own_options(job, fields))
+        has_cancelled = self._stops.cancellations is not None
+        return [job for job in jobs if not self._queue_end_if_cancelled(job)] if has_cancelled else jobs
 
     def _decode_put_off_or_settle_in_slices(
         self, entries: list[Entry], earlier_deliveries: int, put_off_after: float
@@ -150,7 +159,7 @@ class Decoder:
         try:
             raw, raw_name, is_unique = read_job_fields(fields)
             if len(raw) > self._max_payload_bytes:
-                self._on_rejected(job.entry_id, job.delivery_number, fields, "oversize_payload", f"{len(raw)} bytes")
+                self.reject_oversize_entry(job.entry_id, job.earlier_deliveries, len(raw), fields)
                 return False
             envelope = decode_envelope(raw)
             scan = make_scan_if_needed(envelope.payload)
@@ -197,14 +206,22 @@ class Decoder:
         self._on_exhausted(job)
         return True
 
+    def _apply_own_options(self, job: Delivery, fields: list[Any]) -> Delivery:
+        """Returns the job as it waits here. One that may expire is decoded again when it is to start."""
+        self._apply_own_timeout_if_set(job)
+        may_expire = read_expiry_ms_or_none(job.extras) is not None
+        return _make_undecoded_delivery(job.entry_id, fields, job.earlier_deliveries) if may_expire else job
+
     def _apply_own_timeout_if_set(self, job: Delivery) -> None:
         if job.extras and (timeout_s := read_timeout_s_or_zero(job.extras)):
             job.timeout_s = timeout_s
             self._stops.note_timeout_and_signal_if_shortest(timeout_s)
 
-    def reject_oversize_entry(self, entry_id: bytes, earlier_deliveries: int, size: int) -> None:
-        """Rejects an entry that is larger than any job may be; only its size has come."""
-        self._on_rejected(entry_id, earlier_deliveries + 1, None, "oversize_payload", f"{size} bytes")
+    def reject_oversize_entry(
+        self, entry_id: bytes, earlier_deliveries: int, size: int, fields: list[Any] | None = None
+    ) -> None:
+        """Rejects an entry that is larger than any job may be. Without `fields`, only its size has come."""
+        self._on_rejected(entry_id, earlier_deliveries + 1, fields, "oversize_payload", f"{size} bytes")
 
     def _decode_and_cache_name(self, raw: bytes | None) -> str:
         if len(self._names) >= MAX_NAMES:  # names are few; a producer that makes up new ones must not fill our memory
