@@ -24,6 +24,7 @@ from .shared import Shared
 from .thread_lanes import AnyLanes
 
 MS_DIGITS = 13  # of the time in an entry id
+HYPHEN = ord("-")  # what follows them
 
 
 class StalenessMark(NamedTuple):
@@ -116,11 +117,12 @@ class Intake:
         if not entries:
             return False
         first, last, greatest = entries[0][0], entries[-1][0], self._last_id
-        # hot: two slices a batch instead of parsed ids, 1 us of a cold cache; until 2286, times have 13 digits
+        # hot: compared as they are, 1 us of a cold cache. Until 2286, times have 13 digits; behind those, ids of one
+        # length are in the order of their bytes.
         if (
-            greatest[:MS_DIGITS] < first[:MS_DIGITS] <= last[:MS_DIGITS]
-            and greatest[MS_DIGITS : MS_DIGITS + 1] == first[MS_DIGITS : MS_DIGITS + 1] == b"-"
-            and last[MS_DIGITS : MS_DIGITS + 1] == b"-"
+            MS_DIGITS < len(greatest) == len(first) == len(last)
+            and greatest[MS_DIGITS] == first[MS_DIGITS] == last[MS_DIGITS] == HYPHEN
+            and greatest < first <= last
         ):
             self._last_id = last
             return False
@@ -193,8 +195,8 @@ class Intake:
         holds, and they were not among it. The caller holds the recovery's lock.
         """
         lease = self._lease
-        was_over = lease.lapses != mark.lapses or lease_clock() >= lease.until  # hot: a call less than is_over
-        stale = was_over or self._recovery.reports != mark.last_report_number
+        # hot: a call less than is_over, and two look-ups less than the mark's names
+        stale = (lease.lapses, self._recovery.reports) != mark or lease_clock() >= lease.until
         if stale:
             self._may_have_orphans.set()
         return stale
