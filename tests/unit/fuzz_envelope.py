@@ -157,10 +157,16 @@ def check_delivery(raw: bytes, envelope: Envelope) -> None:
             decode_delivery(raw)
         return
     delivery = decode_delivery(raw)
-    assert all(getattr(delivery, name) == value for name, value in msgspec.structs.asdict(envelope).items()), raw.hex()
+    assert shared_fields(delivery) == shared_fields(envelope), raw.hex()
     assert repr(delivery.data) == repr(data), raw.hex()
     assert (delivery.name, delivery.entry_id, delivery.may_be_unique, delivery.is_decoded) == ("", b"", False, True)
     check_decoded_entry(raw, envelope, delivery)
+
+
+def shared_fields(decoded: Delivery | Envelope) -> list[Any]:
+    """The fields of an envelope, a retry override as plain values: a NaN in it is no reason to differ."""
+    own = (decoded.id, decoded.payload, decoded.created_at_ms, decoded.attempt, decoded.extras)
+    return [*own, repr(msgspec.to_builtins(decoded.retry))]
 
 
 def check_decoded_entry(raw: bytes, envelope: Envelope, expected: Delivery) -> None:
@@ -169,8 +175,7 @@ def check_decoded_entry(raw: bytes, envelope: Envelope, expected: Delivery) -> N
     (job,) = decoded or [EXHAUSTED.pop()]
     assert (job.entry_id, job.name if job.is_decoded else "mail") == (b"1-0", "mail")
     if job.is_decoded:  # one that may expire, or is large, is decoded when it is to start
-        shared = (*msgspec.structs.asdict(envelope), "data")
-        assert [repr(getattr(job, name)) for name in shared] == [repr(getattr(expected, name)) for name in shared], raw
+        assert (shared_fields(job), repr(job.data)) == (shared_fields(expected), repr(expected.data)), raw
 
 
 def fail_because_not_run(*what: object) -> None:

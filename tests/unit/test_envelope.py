@@ -24,6 +24,7 @@ from pychasqui._wire import msgpack_scan
 from pychasqui._wire.entry import decode_name_or_empty
 from pychasqui._wire.envelope import (
     Envelope,
+    decode_delivery,
     decode_envelope,
     encode_envelope,
     encode_extras,
@@ -591,3 +592,15 @@ class TestExtras:
     def test_a_broken_override_is_refused(self, wrong: bytes) -> None:
         with pytest.raises(DecodeError):
             decode_retry(wrong)
+
+
+@pytest.mark.parametrize("extras", (b"", encode_extras(s=1)))
+@pytest.mark.parametrize("retry", (None, RetryOverride(3, None), RetryOverride(None, BackoffSpec("fixed", 5))))
+def test_an_envelope_of_a_known_producer_becomes_a_delivery_without_the_slower_decoder(
+    retry: RetryOverride | None, extras: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    raw = encode_envelope("job", encode_data({"to": "ada"}), 5, 1, retry, extras)
+    monkeypatch.delattr(codec, "decode_envelope")
+    delivery = decode_delivery(raw)
+    assert (delivery.id, delivery.data, delivery.attempt, delivery.extras) == ("job", {"to": "ada"}, 1, extras)
+    assert msgspec.to_builtins(delivery.retry) == msgspec.to_builtins(retry)

@@ -10,23 +10,24 @@ from typing import Any
 
 import msgspec
 
-from .retry_options import RetryOverride, Unsigned32, Unsigned64
+from .retry_options import RetryFields, Unsigned32, Unsigned64
 
 
 class Delivery(msgspec.Struct, eq=False, gc=False, array_like=True):
     """One delivery of a stream entry: the job in it, and how its run went."""
 
     # hot: a Struct takes 0.1 us to build, a frozen dataclass with slots 0.8. gc=False: the garbage collector skips
-    # thousands of them; nothing that a handler can reach is left in one once the handler is called. The first four
-    # fields are those of the usual envelope, in its order: msgspec makes a Delivery of its bytes, 0.13 us less.
+    # thousands of them; nothing that a handler can reach is left in one once the handler is called. The first five
+    # fields are those of the envelope, in its order: msgspec makes a Delivery of its bytes. That takes 0.13 us less, or
+    # 0.35 with a retry override.
 
     id: str
     payload: bytes = b""  # the data, still encoded: a job that is rescheduled or buried keeps its bytes
     created_at_ms: Unsigned64 = 0
     attempt: Unsigned32 = 0  # earlier runs that failed: 0 in the first
+    retry: RetryFields | None = None
     name: str = ""
     data: Any = None  # for the handler; None once it is called
-    retry: RetryOverride | None = None
     entry_id: bytes = b""
     earlier_deliveries: int = 0  # how often the entry was delivered before this time
     extras: bytes = b""

@@ -16,6 +16,7 @@ from .user_objects import class_name_of, safe_str
 
 _PACKAGE = os.path.dirname(os.path.dirname(__file__)) + os.sep
 MAX_FRAMES = 50
+_WITH_MEANING = (UnrecoverableError, RetryLater, Snooze, UnknownTask)
 
 # The interpreter's own attribute: a class may define another one of that name.
 _traceback_of = BaseException.__dict__["__traceback__"].__get__
@@ -72,13 +73,15 @@ def read_failure(error: BaseException) -> Failure:
     frames = raising = _find_handler_frames(error)
     while raising is not None and raising.tb_next is not None:
         raising = raising.tb_next
+    failure_class: FailureClass = (
+        "timeout" if issubclass(kind, JobTimeout) else "err" if issubclass(kind, Exception) else "panic"
+    )
+    raised_at = None if raising is None else _frame_to_line(raising)
+    own = (error, failure_class, class_name_of(error), safe_str(error)[:MAX_ERROR_CHARS], frames, raised_at)
+    if not issubclass(kind, _WITH_MEANING):  # hot: 0.15 us; most errors only say what went wrong
+        return Failure(*own)
     return Failure(
-        error,
-        "timeout" if issubclass(kind, JobTimeout) else "err" if issubclass(kind, Exception) else "panic",
-        class_name_of(error),
-        safe_str(error)[:MAX_ERROR_CHARS],
-        frames,
-        None if raising is None else _frame_to_line(raising),
+        *own,
         issubclass(kind, UnrecoverableError),
         _read_retry_delay_ms(error) if issubclass(kind, (RetryLater, Snooze)) else None,
         _read_snooze_limit(error) if issubclass(kind, Snooze) else None,

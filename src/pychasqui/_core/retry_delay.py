@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from .retry_options import BackoffSpec, RetryPolicy
+from .retry_options import BackoffFields, BackoffSpec, RetryPolicy
 
 
 def compute_retry_delay_ms(
-    policy: RetryPolicy, backoff: BackoffSpec | None, attempt: int, jitter: Callable[[int], int]
+    policy: RetryPolicy, backoff: BackoffFields | None, attempt: int, jitter: Callable[[int], int]
 ) -> int:
     """Returns the delay after the run with this (0-based) attempt number has failed.
 

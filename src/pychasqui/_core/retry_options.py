@@ -23,7 +23,17 @@ Unsigned32 = Annotated[int, msgspec.Meta(ge=0, le=MAX_U32)]
 Unsigned64 = Annotated[int, msgspec.Meta(ge=0)]
 
 
-class BackoffSpec(msgspec.Struct, frozen=True, gc=False):
+class BackoffFields(msgspec.Struct, frozen=True, gc=False, array_like=True, forbid_unknown_fields=True):
+    """The fields of a BackoffSpec as an envelope has them: an array of all five."""
+
+    kind: str
+    delay_ms: Unsigned64
+    max_delay_ms: Unsigned64 | None
+    multiplier: float | None
+    jitter_ms: Unsigned64 | None
+
+
+class BackoffSpec(BackoffFields, frozen=True, gc=False):
     """How long to wait before each retry of one job.
 
     Build it with `fixed()` or `exponential()`. A field that is None takes the worker's setting. The bare constructor
@@ -53,7 +63,14 @@ class BackoffSpec(msgspec.Struct, frozen=True, gc=False):
         return {name: value for name, value in msgspec.structs.asdict(self).items() if value is not None}
 
 
-class RetryOverride(msgspec.Struct, frozen=True, gc=False):
+class RetryFields(msgspec.Struct, frozen=True, gc=False, array_like=True, forbid_unknown_fields=True):
+    """The fields of a RetryOverride as an envelope has them: an array of both."""
+
+    max_attempts: Unsigned32 | None
+    backoff: BackoffFields | None
+
+
+class RetryOverride(RetryFields, frozen=True, gc=False):
     """The retry options of one job. A field that is None takes the worker's setting."""
 
     max_attempts: Unsigned32 | None = None

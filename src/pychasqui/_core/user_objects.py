@@ -27,4 +27,4 @@ def safe_str(value: object) -> str:
 
 def to_plain_str(text: str) -> str:
     """Returns the same text as a plain str, not of a subclass."""
-    return str.__getitem__(text, slice(None))
+    return text if type(text) is str else str.__getitem__(text, slice(None))

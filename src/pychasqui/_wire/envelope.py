@@ -14,10 +14,10 @@ from typing import Any
 import msgspec
 
 from .._core.delivery import Delivery
-from .._core.retry_options import RetryOverride, Unsigned32, Unsigned64
+from .._core.retry_options import RetryFields, RetryOverride, Unsigned32, Unsigned64
 from ..errors import DecodeError, InvalidArgument
-from .msgpack import DECODER_REFUSALS, decode_data, decode_unchecked, encode, encode_all_if_plain
-from .msgpack_scan import MAX_DEPTH, is_map, read_value_end_from_error
+from .msgpack import DECODER_REFUSALS, decode_data, encode, encode_all_if_plain
+from .msgpack_scan import is_map, read_value_end_from_error
 from .retry_override import PackedRetry, decode_retry, pack_retry, unpack_retry
 from .struct_reader import (
     NIL,
@@ -46,11 +46,11 @@ SNOOZES = "z"  # the extra with the number of times a job was put back by Snooze
 PUT_BACKS = "u"  # the extra with the number of times a job was put back because no task of a worker had its name
 EXPIRES = "x"  # the extra with the server's time in ms from which on a job is not started; the last one of its map
 TIMEOUT = "to"  # the extra with the time that a run may take, in ms
-USUAL_FIRST_BYTE = 0x94  # of an array of four fields: a job without a retry override
+USUAL_FIRST_BYTES = b"\x94\x95"  # of an array of four fields, or of five: with a retry override
 
 
 def encode_envelope(
-    job_id: str, payload: bytes, created_at_ms: int, attempt: int, retry: RetryOverride | None, extras: bytes = b""
+    job_id: str, payload: bytes, created_at_ms: int, attempt: int, retry: RetryFields | None, extras: bytes = b""
 ) -> bytes:
     """Encodes an envelope as every ChasquiMQ producer writes it, and appends the extras."""
     try:
@@ -130,39 +130,49 @@ def set_or_remove_extra(extras: bytes, name: str, value: Any) -> bytes:
     return encode(others) if others else b""
 
 
-# hot: a Struct decoded as an array is one allocation; only envelopes with a retry override go through tuples.
+# hot: a Struct decoded as an array is one allocation
+decode_usual_delivery = msgspec.msgpack.Decoder(Delivery).decode  # for an envelope that begins with USUAL_FIRST_BYTES
 _decode_four = msgspec.msgpack.Decoder(Envelope).decode
-decode_usual_delivery = msgspec.msgpack.Decoder(Delivery).decode  # for an envelope that begins with USUAL_FIRST_BYTE
 _decode_five = msgspec.msgpack.Decoder(tuple[str, bytes, Unsigned64, Unsigned32, PackedRetry | None]).decode
 
 
 def decode_delivery(raw_envelope: bytes) -> Delivery:
     """Returns a Delivery with the envelope that `raw_envelope` starts with, and the value in its payload."""
     try:
-        # hot: 0.1 us; what is of the usual shape and cannot be too deep or too large needs no other check
-        if raw_envelope[0] == USUAL_FIRST_BYTE:
+        if raw_envelope[0] in USUAL_FIRST_BYTES:
             delivery = decode_usual_delivery(raw_envelope)
-            if len(delivery.payload) <= MAX_DEPTH:
-                delivery.data = decode_unchecked(delivery.payload)
-                return delivery
-    except (IndexError, *DECODER_REFUSALS):
-        pass
-    envelope = decode_envelope(raw_envelope)
-    return Delivery(
-        envelope.id,
-        envelope.payload,
-        envelope.created_at_ms,
-        envelope.attempt,
-        data=decode_data(envelope.payload),
-        retry=envelope.retry,
-        extras=envelope.extras,
-    )
+            delivery.data = decode_data(delivery.payload)
+            return delivery
+    except (IndexError, *DECODER_REFUSALS) as refusal:
+        return decode_refused_delivery(raw_envelope, refusal)
+    return _make_delivery(decode_envelope(raw_envelope))
+
+
+def decode_refused_delivery(raw_envelope: bytes, refusal: Exception) -> Delivery:
+    """Does what decode_delivery() does with an envelope that decode_usual_delivery() has refused."""
+    end = read_value_end_from_error(refusal)
+    if end is not None and raw_envelope[0] in USUAL_FIRST_BYTES:
+        array, extras = raw_envelope[:end], raw_envelope[end:]
+        try:
+            delivery = decode_usual_delivery(array)
+        except DECODER_REFUSALS:
+            pass
+        else:
+            delivery.data = decode_data(delivery.payload)
+            delivery.extras = extras if is_map(extras[0]) else b""
+            return delivery
+    return _make_delivery(decode_envelope(raw_envelope))
+
+
+def _make_delivery(envelope: Envelope) -> Delivery:
+    own = (envelope.id, envelope.payload, envelope.created_at_ms, envelope.attempt, envelope.retry)
+    return Delivery(*own, data=decode_data(envelope.payload), extras=envelope.extras)
 
 
 def decode_envelope(data: bytes) -> Envelope:
     """Returns the envelope that `data` starts with, in any shape that the official consumer accepts."""
     try:
-        if data[0] == USUAL_FIRST_BYTE:
+        if data[0] == 0x94:
             return _decode_four(data)
         if data[0] == 0x95:
             return _decode_five_fields(data, b"")

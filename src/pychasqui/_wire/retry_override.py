@@ -6,7 +6,7 @@ backoff    array: kind, delay_ms, max_delay_ms or nil, multiplier or nil, jitter
 
 from __future__ import annotations
 
-from .._core.retry_options import KINDS, BackoffSpec, RetryOverride, Unsigned32, Unsigned64
+from .._core.retry_options import KINDS, BackoffSpec, RetryFields, RetryOverride, Unsigned32, Unsigned64
 from ..errors import DecodeError
 from .msgpack import encode
 from .struct_reader import (
@@ -19,7 +19,7 @@ from .struct_reader import (
     split_struct_into_raw_fields,
 )
 
-# What the hot path decodes from an envelope, in one call.
+# What decode_envelope() decodes in one call.
 PackedBackoff = tuple[str, Unsigned64, Unsigned64 | None, float | None, Unsigned64 | None]
 PackedRetry = tuple[Unsigned32 | None, PackedBackoff | None]
 
@@ -29,7 +29,7 @@ def encode_retry(retry: RetryOverride) -> bytes:
     return encode(pack_retry(retry))
 
 
-def pack_retry(retry: RetryOverride) -> tuple[object, ...]:
+def pack_retry(retry: RetryFields) -> tuple[object, ...]:
     """Returns an override as MessagePack takes it."""
     backoff = retry.backoff
     if backoff is None:

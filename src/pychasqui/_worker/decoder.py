@@ -19,9 +19,10 @@ from .._wire.entry import (
     read_job_fields,
 )
 from .._wire.envelope import (
-    USUAL_FIRST_BYTE,
+    USUAL_FIRST_BYTES,
     decode_delivery,
     decode_envelope,
+    decode_refused_delivery,
     decode_usual_delivery,
     read_expiry_ms_or_none,
     read_timeout_s_or_zero,
@@ -100,12 +101,12 @@ class Decoder:
                 # hot: decode_delivery() written out for the usual envelope of a small job, 0.05 us
                 try:
                     job = decode_usual_delivery(raw)
-                    if raw[0] != USUAL_FIRST_BYTE or len(job.payload) > MAX_DEPTH:
+                    if raw[0] not in USUAL_FIRST_BYTES or len(job.payload) > MAX_DEPTH:
                         job = decode_delivery(raw)
                     else:
                         job.data = decode_unchecked(job.payload)
-                except DECODER_REFUSALS:
-                    job = decode_delivery(raw)
+                except DECODER_REFUSALS as refusal:
+                    job = decode_refused_delivery(raw, refusal)
             except DecodeError as error:
                 self._on_rejected(entry_id, earlier_deliveries + 1, fields, "decode_failed", str(error))
                 continue
@@ -121,10 +122,10 @@ class Decoder:
             raw_id = job.id.encode()
             if is_unique or len(raw_id) != ULID_CHARS or not (raw_id.isupper() and raw_id.isalnum()):
                 job.may_be_unique = True
-            if job.attempt < max_attempts and job.retry is None and not job.extras:
-                jobs.append(job)
-            elif not self._queue_bury_if_exhausted(job):
-                jobs.append(self._apply_own_options(job, fields))
+            if job.attempt >= (max_attempts if job.retry is None else find_max_attempts(job, max_attempts)):
+                self._on_exhausted(job)
+            else:
+                jobs.append(self._apply_own_options(job, fields) if job.extras else job)
         has_cancelled = self._stops.cancellations is not None
         return [job for job in jobs if not self._queue_end_if_cancelled(job)] if has_cancelled else jobs
 

@@ -115,8 +115,8 @@ class RecordedJob:
 
     def to_delivery(self) -> Delivery:
         """The job as production's own functions take it."""
-        own = (self.id, self.payload, self.created_at_ms, self.attempt, self.name)
-        return Delivery(*own, retry=self.retry, timeout_s=self.timeout_s)
+        own = (self.id, self.payload, self.created_at_ms, self.attempt, self.retry, self.name)
+        return Delivery(*own, timeout_s=self.timeout_s)
 
 
 class JobRecorder:
