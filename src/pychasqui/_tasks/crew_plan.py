@@ -138,7 +138,7 @@ class CrewPlan:
         options["timeout"] = _merge_run_timeouts(options.get("timeout"), definitions)
         stores_results: bool = options["store_results"]
         dispatcher = Dispatcher(definitions, thread_calls, runtime, stores_results=stores_results)
-        return Worker(name, dispatcher.handle, redis_url=self._redis_url, **options)
+        return Worker(name, dispatcher.start, redis_url=self._redis_url, **options)
 
 
 def _describe_missing_tasks(modules: tuple[str, ...]) -> str:

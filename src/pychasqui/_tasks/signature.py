@@ -134,7 +134,8 @@ class Signature:
         _refuse_annotated_dependency(task_name, annotations)
         survey = AnnotationSurvey(annotations)
         self.read: Callable[[Any], Arguments]
-        self.read_values: Callable[[Any], tuple[Any, ...]] | None = None  # if all can be passed by position
+        # Makes a Struct of the data, or raises anything; None if some parameter can only be passed by name.
+        self.convert_positional: Callable[[Any], Any] | None = None
         self._check: Callable[[Any], object] = self._read_by_pydantic
         self._scalar_types: tuple[Any, ...] | None = None  # of the parameters, if values of exactly these always fit
         if survey.one_way_field:
@@ -151,7 +152,7 @@ class Signature:
             self.read = self._read_in_order if parameters.are_positional else self._read_by_name
             self._check = self._convert
             if parameters.are_positional:
-                self.read_values = self._make_value_reader()
+                self.convert_positional = self._convert
                 if all(isinstance(one, type) and one in SCALARS for one in annotations.values()):
                     self._scalar_types = tuple(annotations.values())
 
@@ -284,19 +285,6 @@ class Signature:
                 raise InvalidArgument(f"task {self._task_name!r}: {one.name}: {problem}")
             fields.append(_make_struct_field(one, annotation))
         return msgspec.defstruct("Arguments", fields, kw_only=True)
-
-    def _make_value_reader(self) -> Callable[[Any], tuple[Any, ...]]:
-        convert, describe = self._convert, self._describe_read_error
-
-        def read_values(data: Any) -> tuple[Any, ...]:
-            try:
-                return _astuple(convert({} if data is None else data))
-            except UNRELATED_ERRORS:
-                raise
-            except Exception as error:  # noqa: BLE001  classes of the user may raise anything
-                raise DataMismatchError(describe(error, data)) from None
-
-        return read_values
 
     def _call_and_name_task_in_errors(self, function: Callable[[], Any]) -> Any:
         try:

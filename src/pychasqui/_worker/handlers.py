@@ -5,13 +5,15 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Awaitable, Callable
-from typing import Any
+from types import FunctionType, MethodType
+from typing import Any, TypeVar
 
 from .._core.user_objects import class_name_of, safe_str
 from ..errors import InvalidType
 from ..job import Job
 
 Handler = Callable[[Job], Awaitable[Any]] | Callable[[Job], Any]
+StartsTask = TypeVar("StartsTask", bound=Callable[..., Awaitable[Any]])
 
 
 def check_handler(handler: Any) -> Handler:
@@ -29,7 +31,19 @@ def check_handler(handler: Any) -> Handler:
 
 def is_async_handler(handler: Handler) -> bool:
     """Returns True also for an object whose __call__ is async, and for a partial of an async function."""
+    function = handler.__func__ if type(handler) is MethodType else handler
+    if type(function) is FunctionType and getattr(function, _RETURNS_AWAITABLE, False):
+        return True
     return inspect.iscoroutinefunction(_unwrap_partials(handler)) or inspect.iscoroutinefunction(type(handler).__call__)
+
+
+_RETURNS_AWAITABLE = "_returns_awaitable"
+
+
+def returning_awaitable(function: StartsTask) -> StartsTask:
+    """Marks a plain function that returns an awaitable at once and runs nothing that blocks: it needs no thread."""
+    setattr(function, _RETURNS_AWAITABLE, True)
+    return function
 
 
 def _unwrap_partials(handler: Any) -> Any:

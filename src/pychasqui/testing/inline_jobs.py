@@ -148,7 +148,7 @@ class InlineJobs:
             return job.error
         run = InlineRun(job, self._find_timeouts_of_queue(job.queue))
         given = Job(job.id, job.name, job.data, job.attempt, job.created_at_ms, run, job.id, job.name, job.extras)
-        end = await run.run_to_end(dispatcher.handle(given))
+        end = await run.run_to_end(_start_and_await_task(dispatcher, given))
         if end.is_cancelled:
             job.end_as(CANCELLED, None)
             return None
@@ -214,3 +214,7 @@ class _SameThreadCalls:
 
 def _make_expired_error(job: RecordedJob) -> JobExpired:
     return JobExpired(job.id, reason=EXPIRED, error_type="", error="", attempts=job.attempt)
+
+
+async def _start_and_await_task(dispatcher: Dispatcher, job: Job) -> Any:
+    return await dispatcher.start(job)
