@@ -44,7 +44,7 @@ class Costs(NamedTuple):
     read: dict[int, float]
     ack: dict[int, float]
     ack_with_events: dict[int, float]
-    ack_and_store_results: dict[int, float]
+    ack_with_results: dict[int, float]
     ack_with_both: dict[int, float]
 
 
@@ -63,7 +63,7 @@ def cost_of_job(costs: Costs, adds: int, *, events: bool, results: bool) -> floa
     kinds = {
         (False, False): costs.ack,
         (True, False): costs.ack_with_events,
-        (False, True): costs.ack_and_store_results,
+        (False, True): costs.ack_with_results,
         (True, True): costs.ack_with_both,
     }
     return per_job(costs.add, adds) + per_job(costs.read, reads) + per_job(kinds[events, results], acks)

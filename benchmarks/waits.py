@@ -206,6 +206,8 @@ class Sender:
             for key, _ in self._selector.select(0):
                 assert isinstance(key.fileobj, socket.socket)
                 size = key.fileobj.recv_into(scratch)
+                if not size or scratch.startswith(b"-"):
+                    raise ConnectionError(f"no answer, or a refused add: {bytes(scratch[: min(size, 200)])!r}")
                 if key.fileobj is lone:
                     at_s = time.perf_counter() - begun
                     answered += [(waiting.pop(0), at_s) for _ in range(scratch[:size].count(b"$"))]

@@ -19,7 +19,6 @@ from contextlib import suppress
 from typing import Any, cast
 
 import msgpack  # type: ignore[import-untyped]
-import msgspec
 import pytest
 
 from pychasqui._core.defaults import MAX_PAYLOAD_BYTES
@@ -29,6 +28,7 @@ from pychasqui._core.run_timeouts import RunTimeouts
 from pychasqui._wire.envelope import Envelope, decode_delivery, decode_envelope, encode_envelope
 from pychasqui._wire.member import make_delayed_member, split_delayed_member
 from pychasqui._wire.msgpack import decode_data, encode_data
+from pychasqui._wire.retry_override import pack_retry
 from pychasqui._worker.decoder import Decoder
 from pychasqui._worker.job_stops import JobStops
 from pychasqui._worker.server_clock import ServerClock
@@ -166,7 +166,7 @@ def check_delivery(raw: bytes, envelope: Envelope) -> None:
 def shared_fields(decoded: Delivery | Envelope) -> list[Any]:
     """The fields of an envelope, a retry override as plain values: a NaN in it is no reason to differ."""
     own = (decoded.id, decoded.payload, decoded.created_at_ms, decoded.attempt, decoded.extras)
-    return [*own, repr(msgspec.to_builtins(decoded.retry))]
+    return [*own, repr(decoded.retry and pack_retry(decoded.retry))]
 
 
 def check_decoded_entry(raw: bytes, envelope: Envelope, expected: Delivery) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -48,6 +49,12 @@ def test_fixed_and_exponential_fill_only_what_they_were_given() -> None:
     assert BackoffSpec.exponential(50) == BackoffSpec("exponential", 50, None, 2.0, None)
     everything = BackoffSpec.exponential(50, multiplier=3, max_ms=900, jitter_ms=0)
     assert everything == BackoffSpec("exponential", 50, 900, 3.0, 0)
+
+
+def test_a_spec_is_a_map_to_msgspec_as_its_users_may_store_it_in_data() -> None:
+    spec = BackoffSpec.fixed(50, 7)
+    assert msgspec.to_builtins(spec)["jitter_ms"] == 7
+    assert msgspec.convert({"kind": "fixed", "delay_ms": 50, "jitter_ms": 7, "since": 1}, BackoffSpec) == spec
 
 
 def test_a_multiplier_is_a_float_even_if_an_int_was_given() -> None:

@@ -33,7 +33,7 @@ class BackoffFields(msgspec.Struct, frozen=True, gc=False, array_like=True, forb
     jitter_ms: Unsigned64 | None
 
 
-class BackoffSpec(BackoffFields, frozen=True, gc=False):
+class BackoffSpec(BackoffFields, frozen=True, gc=False, array_like=False, forbid_unknown_fields=False):
     """How long to wait before each retry of one job.
 
     Build it with `fixed()` or `exponential()`. A field that is None takes the worker's setting. The bare constructor
@@ -70,7 +70,7 @@ class RetryFields(msgspec.Struct, frozen=True, gc=False, array_like=True, forbid
     backoff: BackoffFields | None
 
 
-class RetryOverride(RetryFields, frozen=True, gc=False):
+class RetryOverride(RetryFields, frozen=True, gc=False, array_like=False, forbid_unknown_fields=False):
     """The retry options of one job. A field that is None takes the worker's setting."""
 
     max_attempts: Unsigned32 | None = None
