@@ -221,7 +221,7 @@ class Results:
         while self._lookups_due:
             # How each ended, read before the fetch: a job that ends during the fetch is fetched again.
             due = list(islice(self._lookups_due, ASKED_AT_ONCE))
-            some = {job_id: self._find_end_event_unless_replayed(job_id) for job_id in due}
+            some = {job_id: self._get_heard_end_event_unless_replayed(job_id) for job_id in due}
             for job_id in some:
                 del self._lookups_due[job_id]
             try:
@@ -243,7 +243,7 @@ class Results:
             if doubted:
                 await self._answer_none_or_result_unless_pending(doubted)
 
-    def _find_end_event_unless_replayed(self, job_id: str) -> QueueEvent | None:
+    def _get_heard_end_event_unless_replayed(self, job_id: str) -> QueueEvent | None:
         end = self._ended.get(job_id)
         return None if end is None or self._replayed.was_replayed_after(job_id, end) else end
 

@@ -147,6 +147,23 @@ async def test_one_answer_of_a_removed_node_does_not_hide_slots_that_were_known_
             await survey.close()
 
 
+async def test_an_answer_without_slots_has_the_nodes_asked_again_soon() -> None:
+    """Else the next one, half a minute later, would be taken for the end of a long time without slots."""
+    async with FakeNode() as node:
+        survey = ClusterSurvey(parse_location(node.cluster_url), lambda: None)
+        try:
+            known = await survey.find_changed_map_or_return_known(None, {1}, is_suspicious=False)
+            node.has_slots = False
+            assert await survey.find_changed_map_or_return_known(known, {1}, is_suspicious=False) is known
+            node.has_slots = True
+            assert await survey.find_changed_map_or_return_known(known, {1}, is_suspicious=False) is known
+            await asyncio.sleep(2 * surveys.OLDER_S)
+            node.has_slots = False
+            assert await survey.find_changed_map_or_return_known(known, {1}, is_suspicious=True) is known
+        finally:
+            await survey.close()
+
+
 async def test_a_cluster_is_found_again_by_nodes_that_the_url_does_not_name() -> None:
     """The node that the URL names was removed, and for a while it alone answers."""
     async with FakeNode() as named, FakeNode() as node:
@@ -158,6 +175,7 @@ async def test_a_cluster_is_found_again_by_nodes_that_the_url_does_not_name() ->
             lost = known
             while lost.find_owner(1) is not None:
                 lost = await survey.find_changed_map_or_return_known(lost, {1}, is_suspicious=True)
+            lost = await survey.find_changed_map_or_return_known(lost, {1}, is_suspicious=True)
             node.has_slots = True
             found = await survey.find_changed_map_or_return_known(lost, {1}, is_suspicious=True)
             assert found.find_owner(1) == ("127.0.0.1", node.port)

@@ -12,9 +12,9 @@ from pychasqui._redis.endpoint import parse_location
 from pychasqui._redis.topology import node_connections
 from pychasqui._redis.topology.node_map import Address, NodeMap
 from pychasqui._redis.topology.sentinel import OLDER_LOOKS, SentinelSurvey
-from tests.support.fake_server import FakeServer, silence
+from tests.support.fake_server import FakeServer, refusal, silence
 
-MASTER, OTHER = Address("10.0.0.1", 6379), Address("10.0.0.2", 6379)
+MASTER, OTHER, THIRD = (Address(f"10.0.0.{number}", 6379) for number in (1, 2, 3))
 
 
 def words(*texts: str) -> bytes:
@@ -29,18 +29,29 @@ class FakeSentinel(FakeServer):
         self.own_id = own_id
         self.master, self.epoch = MASTER, 1
         self.others: dict[str, Address] = {}
+        self.is_down = False
+        self.switch_after_address_to: Address | None = None
+
+    def lose_state(self) -> None:
+        """It is started again from the configuration that it was set up with."""
+        self.master, self.epoch, self.others = OTHER, 0, {}
 
     @property
     def address(self) -> Address:
         return Address("127.0.0.1", int(self.url.rpartition(":")[2]))
 
     def _answer_as_sentinel(self, command: list[bytes]) -> bytes:
+        if self.is_down:
+            return refusal(command)
         match [word.upper() for word in command[:2]]:
             case [b"HELLO", *_]:
                 facts = ("server", "redis", "version", "7.4.0", "proto", "2", "id", "1", "mode", "sentinel")
                 return words(*facts, "role", "sentinel")
             case [b"SENTINEL", b"GET-MASTER-ADDR-BY-NAME"]:
-                return words(self.master.host, str(self.master.port))
+                told = self.master
+                if self.switch_after_address_to is not None:
+                    self.master, self.epoch, self.switch_after_address_to = self.switch_after_address_to, 8, None
+                return words(told.host, str(told.port))
             case [b"SENTINEL", b"MASTER"]:
                 return words("config-epoch", str(self.epoch))
             case [b"SENTINEL", b"SENTINELS"]:
@@ -66,9 +77,16 @@ class Stage:
             away = await self._stack.enter_async_context(FakeServer(silence))
             for other in self.sentinels:
                 other.others[each.own_id] = Address("127.0.0.1", int(away.url.rpartition(":")[2]))
-        addresses = ",".join(str(each.address) for each in self.sentinels)
-        self.survey = SentinelSurvey(parse_location(f"redis+sentinel://{addresses}/mymaster"), lambda: None)
+        self.name_in_url(*(each.address for each in self.sentinels))
         return self
+
+    def name_in_url(self, *addresses: Address) -> None:
+        url = f"redis+sentinel://{','.join(map(str, addresses))}/mymaster"
+        self.survey = SentinelSurvey(parse_location(url), lambda: None)
+
+    def set_epoch(self, epoch: int) -> None:
+        for each in self.sentinels:
+            each.epoch = epoch
 
     async def __aexit__(self, *_: object) -> None:
         await self.survey.close()
@@ -76,6 +94,12 @@ class Stage:
 
     async def look(self, known: NodeMap | None) -> NodeMap:
         return await self.survey.find_changed_map_or_return_known(known, {0}, is_suspicious=False)
+
+    async def look_until_older_counts(self, known: NodeMap | None) -> NodeMap:
+        for _ in range(OLDER_LOOKS):
+            known = await self.look(known)
+        assert known is not None
+        return known
 
 
 async def test_sentinels_behind_nat_are_not_waited_for_at_the_addresses_that_they_know() -> None:
@@ -97,14 +121,11 @@ async def test_a_silent_sentinel_behind_nat_does_not_make_the_majority_larger(mo
 
 async def test_sentinels_behind_nat_that_were_set_up_again_are_believed() -> None:
     async with Stage() as stage:
-        for each in stage.sentinels:
-            each.epoch = 7
+        stage.set_epoch(7)
         node_map = await stage.look(None)
         for each in stage.sentinels:
             each.epoch, each.master = 0, OTHER
-        for _ in range(OLDER_LOOKS):
-            node_map = await stage.look(node_map)
-        assert node_map.find_owner(0) == OTHER
+        assert (await stage.look_until_older_counts(node_map)).find_owner(0) == OTHER
 
 
 async def test_a_sentinel_that_was_set_up_with_another_master_is_outvoted() -> None:
@@ -120,3 +141,91 @@ async def test_sentinels_that_announce_one_address_know_each_other() -> None:
             each.others = {own_id: Address("172.17.0.2", 0) for own_id in each.others}
         stage.sentinels[0].master, stage.sentinels[0].epoch = OTHER, 2  # it has heard of a failover first
         assert (await stage.look(None)).find_owner(0) == OTHER
+
+
+class TestSentinelsThatHaveLostTheirState:
+    """A failover was at epoch 7. One in a container starts again from its first configuration, with another master."""
+
+    async def test_one_that_alone_answers_does_not_outvote_the_known_master(self) -> None:
+        async with Stage() as stage:
+            stage.set_epoch(7)
+            node_map = await stage.look(None)
+            stage.sentinels[0].is_down = stage.sentinels[1].is_down = True
+            stage.sentinels[2].lose_state()
+            assert (await stage.look_until_older_counts(node_map)).find_owner(0) == MASTER
+
+    async def test_one_that_the_url_names_twice_has_one_vote(self) -> None:
+        async with Stage() as stage:
+            one, *others = stage.sentinels
+            stage.name_in_url(one.address, Address("localhost", one.address.port), others[0].address)
+            stage.set_epoch(7)
+            node_map = await stage.look(None)
+            others[0].is_down = others[1].is_down = True
+            one.master, one.epoch = OTHER, 0
+            assert (await stage.look_until_older_counts(node_map)).find_owner(0) == MASTER
+
+    async def test_one_is_not_believed_by_the_votes_of_others_for_another_master(self) -> None:
+        async with Stage() as stage:
+            stage.set_epoch(7)
+            node_map = await stage.look(None)
+            stage.set_epoch(0)
+            stage.sentinels[0].master, stage.sentinels[0].epoch = OTHER, 1
+            assert (await stage.look_until_older_counts(node_map)).find_owner(0) == MASTER
+
+    async def test_votes_for_one_master_are_not_counted_for_the_next(self) -> None:
+        async with Stage() as stage:
+            stage.set_epoch(7)
+            node_map = await stage.look(None)
+            stage.set_epoch(0)
+            for each in stage.sentinels:
+                each.master = OTHER
+            for _ in range(OLDER_LOOKS - 1):
+                node_map = await stage.look(node_map)
+            for each in stage.sentinels:
+                each.master = THIRD
+            assert (await stage.look(node_map)).find_owner(0) == MASTER
+
+    async def test_one_that_alone_answers_names_another_master_of_the_known_epoch_in_vain(self) -> None:
+        """Without a failover every configuration is of epoch 0."""
+        async with Stage() as stage:
+            stage.set_epoch(0)
+            node_map = await stage.look(None)
+            stage.sentinels[0].is_down = stage.sentinels[1].is_down = True
+            stage.sentinels[2].lose_state()
+            assert (await stage.look_until_older_counts(node_map)).find_owner(0) == MASTER
+
+    async def test_most_of_them_name_another_master_of_the_known_epoch_and_are_believed(self) -> None:
+        async with Stage() as stage:
+            stage.set_epoch(0)
+            node_map = await stage.look(None)
+            for each in stage.sentinels[:2]:
+                each.lose_state()
+                each.others = stage.sentinels[2].others
+            assert (await stage.look_until_older_counts(node_map)).find_owner(0) == OTHER
+
+    async def test_one_does_not_make_the_others_forgotten(self) -> None:
+        async with Stage() as stage:
+            one, *others = stage.sentinels
+            for each in stage.sentinels:
+                each.others = {other.own_id: other.address for other in stage.sentinels}
+            stage.name_in_url(one.address)
+            stage.set_epoch(7)
+            node_map = await stage.look(None)
+            await stage.look(node_map)  # it opens the connections to the others
+            for each in others:
+                each.is_down = True
+            one.lose_state()
+            node_map = await stage.look(node_map)
+            for each in others:
+                each.is_down, each.master, each.epoch = False, THIRD, 8
+            assert (await stage.look(node_map)).find_owner(0) == THIRD
+
+
+async def test_a_failover_between_two_questions_to_a_sentinel_is_noticed_at_the_next_look() -> None:
+    """The epoch is never newer than the master beside it: another master of a known epoch is not believed at once."""
+    async with Stage() as stage:
+        node_map = await stage.look(None)
+        for each in stage.sentinels:
+            each.switch_after_address_to = THIRD
+        node_map = await stage.look(node_map)
+        assert (await stage.look(node_map)).find_owner(0) == THIRD

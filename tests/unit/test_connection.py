@@ -49,7 +49,7 @@ async def test_the_longest_pause_between_attempts_leaves_time_to_connect_within_
 class EverySlotElsewhere:
     """A destination of a cluster whose other slots all lie on other nodes."""
 
-    def make_destination_for_other_slot_or_none(self, slot: int) -> EverySlotElsewhere:
+    def make_destination_if_slot_is_elsewhere(self, slot: int) -> EverySlotElsewhere:
         return EverySlotElsewhere()
 
 

@@ -120,7 +120,7 @@ class TestNodeMap:
         assert parse_node_map(reply, "here", 0).ranges == ()
 
     def test_a_slot_that_has_moved_is_where_the_node_said(self) -> None:
-        node_map = parse_node_map([[0, 99, [b"10.0.0.1", 7001, b"id"]]], "here", 1).with_owner(5, B)
+        node_map = parse_node_map([[0, 99, [b"10.0.0.1", 7001, b"id"]]], "here", 1).with_moved_slot(5, B)
         assert [node_map.find_owner(slot) for slot in (4, 5, 6)] == [A, B, A]
         assert node_map.is_master(A)
         assert node_map.is_master(B)

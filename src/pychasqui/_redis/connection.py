@@ -140,7 +140,7 @@ class Connection:
 
     def get_or_make_connection_for_slot(self, slot: int) -> Connection:
         """Returns the connection to the node that has the slot, which ends with this one; usually this one."""
-        destination = self._destination.make_destination_for_other_slot_or_none(slot)
+        destination = self._destination.make_destination_if_slot_is_elsewhere(slot)
         if destination is None:
             return self
         if slot not in self._node_connections:
@@ -299,7 +299,7 @@ class Connection:
         """Returns a socket to the server that is the right one now: another connection's, or one that it opens."""
         assert self._attempt_timeout is not None
         sockets, self._endpoint = self._bind_to_loop_and_get_sockets(), None
-        endpoint = self._endpoint = await self._destination.find_endpoint_and_listen(self._leave_server_if_wrong)
+        endpoint = self._endpoint = await self._destination.find_endpoint_or_start_server(self._leave_server_if_wrong)
         if not self.sockets_opened and self.trouble is None:
             self._first_endpoint = endpoint
         self._attempt_timeout.reschedule(None)  # while another connection opens it, within its own time

@@ -16,8 +16,11 @@ class Destination(Protocol):
     def explain_failure(self, endpoint: Endpoint | None, error: Exception) -> str:
         """Says why no connection was made and, where it is known, what to change; None: before it was known where."""
 
-    async def find_endpoint_and_listen(self, on_change: Callable[[], None]) -> Endpoint:
-        """Returns the endpoint to open. `on_change` is called in this loop when it may be another by then."""
+    async def find_endpoint_or_start_server(self, on_change: Callable[[], None]) -> Endpoint:
+        """Returns the endpoint to open; starts an embedded server if none runs.
+
+        `on_change` is called in this loop when the endpoint may be another by then.
+        """
 
     def check_server_and_switch_if_cluster(self, endpoint: Endpoint, dialect: Dialect) -> None:
         """Raises if the server that answers there is not the right one; a cluster has a route from then on."""
@@ -39,7 +42,7 @@ class Destination(Protocol):
     def stop_listening(self) -> None:
         """The connection is closed."""
 
-    def make_destination_for_other_slot_or_none(self, slot: int) -> Destination | None:
+    def make_destination_if_slot_is_elsewhere(self, slot: int) -> Destination | None:
         """Returns where the node of another slot is; None if that is here."""
 
     def list_one_slot_of_each_master(self) -> list[int]:

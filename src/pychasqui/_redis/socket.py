@@ -71,7 +71,7 @@ class Socket(asyncio.BufferedProtocol):
         )
         # hot: one buffer for all reads; a plain Protocol gets new bytes from each, which takes 20 us longer when idle
         self._buffer = memoryview(bytearray(BUFFER_BYTES))
-        self._pending: deque[tuple[OnReply, float, bool]] = deque()  # each with its deadline, and whether it is strict
+        self._pending: deque[tuple[OnReply, float, bool]] = deque()  # each with its deadline, and whether that is hard
         self._received = 0  # bytes
         self.arriving_bytes = 0  # bytes of the reply that is arriving, or that is being passed on
         self._max_reply_bytes = math.inf  # a larger reply ends the socket before it fills our memory
@@ -115,7 +115,7 @@ class Socket(asyncio.BufferedProtocol):
     def expect_reply(self, deadline: float, on_reply: OnReply) -> None:
         """Registers the callback for the command that was just written.
 
-        This deadline is strict: past it on_reply gets CommandTimeout, also if the connection is slow but not dead.
+        This deadline is hard: past it on_reply gets CommandTimeout, also if the connection is slow but not dead.
         """
         if self.end_reason is not None:
             on_reply(self.end_reason)
@@ -263,9 +263,9 @@ class Socket(asyncio.BufferedProtocol):
             if self._pending:
                 self._set_deadline_timer(deadline)
         elif self._measure_progress_and_tell_if_any(now):
-            self._fail_overdue_strict_calls(now)
-            strict = min((due for _, due, is_strict in self._pending if is_strict), default=self._next_check_at)
-            self._set_deadline_timer(min(strict, self._next_check_at))
+            self._time_out_calls_past_hard_deadline(now)
+            hard = min((due for _, due, is_hard in self._pending if is_hard), default=self._next_check_at)
+            self._set_deadline_timer(min(hard, self._next_check_at))
         else:
             self.drop(CommandTimeout("the server did not answer in time"))
 
@@ -291,14 +291,14 @@ class Socket(asyncio.BufferedProtocol):
             self._transport.get_extra_info("socket")
         )
 
-    def _fail_overdue_strict_calls(self, now: float) -> None:
-        """Fails strict calls past their deadline. Their replies keep their places in the order and are dropped.
+    def _time_out_calls_past_hard_deadline(self, now: float) -> None:
+        """Fails calls past a hard deadline. Their replies keep their places in the order and are dropped.
 
         Their deadlines stay: until the replies have come, the line must move, or those who wait to write never could.
         """
         late: list[OnReply] = []
-        for position, (on_reply, deadline, is_strict) in enumerate(self._pending):
-            if is_strict and deadline <= now:
+        for position, (on_reply, deadline, is_hard) in enumerate(self._pending):
+            if is_hard and deadline <= now:
                 self._pending[position] = (_drop_reply, deadline, False)
                 late.append(on_reply)
         for on_reply in late:  # now, because one of them may send another command

@@ -47,7 +47,7 @@ class GroupRecovery:
         name = printable(awaited[:200].decode("utf-8", "replace"))
         return f"the consumer group is gone, and waits for '{name}', whose lease ends in {left_s:.0f} s, to report"
 
-    def forget_awaited_worker(self) -> None:
+    def note_group_exists(self) -> None:
         """The group is there again."""
         self._look_at, self._awaited = 0.0, b""
 
@@ -63,7 +63,7 @@ class GroupRecovery:
         finally:
             self._is_under_way = False
         if is_back:
-            self.forget_awaited_worker()
+            self.note_group_exists()
         return is_back
 
     async def find_and_log_awaited_worker_if_due(self, broker: Broker) -> None:

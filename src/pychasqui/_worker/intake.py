@@ -73,7 +73,11 @@ class Intake:
 
     @contextmanager
     def expecting_entries(self) -> Iterator[None]:
-        """Wraps a call that brings entries. Orphans that are found meanwhile are taken in only once."""
+        """Wraps a call that brings entries.
+
+        What arrives is stale if it is older than the mark that this makes, and orphans that are found meanwhile are
+        taken in only once.
+        """
         if not self._expected:
             self._staleness_mark = self.make_staleness_mark()
         self._expected += 1

@@ -162,7 +162,7 @@ class LeaseRenewal:
         self._has_left = False
         if self._groupless.is_on:
             self._groupless.end()
-            self._recovery.forget_awaited_worker()
+            self._recovery.note_group_exists()
             # Entries that were handed back after the last report are pending for us by that report.
             self._call_soon_in_worker_loop_if_running(self._may_have_orphans.set)
         until, now = sent_at + self._lease_ms / 1000, lease_clock()

@@ -77,7 +77,7 @@ class Reclaimer(Service):
         shared.ended_leases.add_listener(self._request_scan_of_ended_leases_if_many)
 
     def _request_scan_of_ended_leases_if_many(self) -> None:
-        if self._is_one_of_many:
+        if self._has_more_workers_than_full_scanners:
             self._has_ended_leases = True
             self.wake_if_asleep()
 
@@ -93,14 +93,14 @@ class Reclaimer(Service):
             await self._sleep_until_woken(self._choose_pause_until_next_scan_s())
 
     @property
-    def _is_one_of_many(self) -> bool:
+    def _has_more_workers_than_full_scanners(self) -> bool:
         return self._living_workers.count > MAX_FULL_SCANNERS
 
     def _choose_pause_until_next_scan_s(self) -> float:
         if self._has_ended_leases:
             return 0.0  # found while it looked
         scan_s = SCAN_S * random.uniform(0.8, 1.0)
-        if self._is_one_of_many and not (self._claimable_consumers or self._orphans.may_exist):
+        if self._has_more_workers_than_full_scanners and not (self._claimable_consumers or self._orphans.may_exist):
             scan_s = min(max(self._full_scan_at - clock.monotonic(), scan_s), LONGEST_REST_S)
         return min(scan_s, self._next_suspect_s)
 
@@ -108,7 +108,7 @@ class Reclaimer(Service):
         """Finds consumers whose entries can be taken over, and takes those over while there is room."""
         now, has_ended_leases = clock.monotonic(), self._has_ended_leases
         self._has_ended_leases = False
-        if not self._is_one_of_many or now >= self._full_scan_at:
+        if not self._has_more_workers_than_full_scanners or now >= self._full_scan_at:
             pause_s = self._living_workers.scale_pause_by_workers(SCAN_S, MAX_FULL_SCANNERS)
             self._full_scan_at = now + pause_s * random.uniform(0.5, 1.5)
             await self._scan_all_consumers_and_sweep_if_due()

@@ -100,16 +100,20 @@ class ClusterSurvey:
         now = asyncio.get_running_loop().time()
         if known is None or newest.rank >= known.rank:
             self._worse_since = None
-        elif not self._is_worse_for_long(now):
+        elif not self._note_worse_and_tell_if_for_long(now):
             return known
-        elif not newest.ranges:  # by removed nodes, perhaps: the others are asked again
+        if known is not None and not newest.ranges:  # by removed nodes, perhaps: the others are asked, too
             newest = replace(newest, nodes=newest.nodes | known.nodes)
         if known is not None and self._note_moves_and_tell_if_unchanged(known, newest, now):
             return known
         return newest
 
-    def _is_worse_for_long(self, now: float) -> bool:
-        """Returns whether all that was answered for OLDER_S is worse than what is known."""
+    def _note_worse_and_tell_if_for_long(self, now: float) -> bool:
+        """Returns whether all that was answered for OLDER_S is worse than what is known.
+
+        Meanwhile the nodes are asked often: two answers with half a minute between them tell nothing of that time.
+        """
+        self._suspicious_until = now + SUSPICIOUS_S
         if self._worse_since is None:
             self._worse_since = now
         return now >= self._worse_since + OLDER_S

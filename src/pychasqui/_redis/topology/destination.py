@@ -52,7 +52,7 @@ class RoutedDestination:
         who = "the nodes announce" if route.is_cluster else "the Sentinels announce"
         return f"{format_address(endpoint.host, endpoint.port)}, which {who}: {reason}"
 
-    async def find_endpoint_and_listen(self, on_change: Callable[[], None]) -> Endpoint:
+    async def find_endpoint_or_start_server(self, on_change: Callable[[], None]) -> Endpoint:
         route = self._locator.route
         if route is None:
             endpoint = await self._locator.find_endpoint_or_start_or_join_server()
@@ -103,7 +103,7 @@ class RoutedDestination:
         if (route := self._locator.route) is not None and self._listener is not None:
             route.remove_listener(self._listener)
 
-    def make_destination_for_other_slot_or_none(self, slot: int) -> RoutedDestination | None:
+    def make_destination_if_slot_is_elsewhere(self, slot: int) -> RoutedDestination | None:
         route = self._locator.route
         if route is None or slot == self.slot or not route.is_cluster:
             return None

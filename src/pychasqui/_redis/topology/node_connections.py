@@ -46,7 +46,7 @@ class FixedDestination:
     def explain_failure(self, endpoint: Endpoint | None, error: Exception) -> str:
         return explain_failure(error, "start it, or name another")
 
-    async def find_endpoint_and_listen(self, on_change: Callable[[], None]) -> Endpoint:
+    async def find_endpoint_or_start_server(self, on_change: Callable[[], None]) -> Endpoint:
         return self._endpoint
 
     def check_server_and_switch_if_cluster(self, endpoint: Endpoint, dialect: object) -> None:
@@ -68,7 +68,7 @@ class FixedDestination:
     def stop_listening(self) -> None:
         """Nothing was begun."""
 
-    def make_destination_for_other_slot_or_none(self, slot: int) -> None:
+    def make_destination_if_slot_is_elsewhere(self, slot: int) -> None:
         """It leads to one server alone."""
 
     def list_one_slot_of_each_master(self) -> list[int]:

@@ -62,7 +62,7 @@ class NodeMap:
     def is_master(self, address: Address) -> bool:
         return address in self.moved.values() or any(each.master == address for each in self.ranges)
 
-    def with_owner(self, slot: int, address: Address) -> NodeMap:
+    def with_moved_slot(self, slot: int, address: Address) -> NodeMap:
         """Returns the map as it is after a node has answered MOVED."""
         return replace(self, moved={**self.moved, slot: address}, nodes=self.nodes | {address})
 

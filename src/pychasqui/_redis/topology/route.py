@@ -84,7 +84,7 @@ class Route:
             if self._map is None:
                 return
             if is_new := self._map.find_owner(slot) != address:
-                self._map = self._map.with_owner(slot, address)
+                self._map = self._map.with_moved_slot(slot, address)
         if is_new:
             log.info("%s: slot %s is at %s now", self, slot, address)
             self.request_refresh_if_running()

@@ -1,7 +1,9 @@
 """SentinelSurvey: asks the Sentinels for the master, every second and whenever one of them says +switch-master.
 
-All of them are asked: one that is cut off knows an old master. The answer of the newest configuration counts, of two
-that are as new the one that more of them give, and none that is older than what is known.
+All of them are asked: one that is cut off knows an old master. The answer of the newest configuration counts, and of
+two that are as new the one that more of them give. A failover raises the epoch, so an older one, or another master of
+the known epoch, is what a Sentinel says that was set up again: it counts once most of those that were known agree on it
+for a while. A Sentinel that has lost its state does not know that there are others.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from .node_map import SLOTS, Address, NodeMap, SlotRange
 
 LOOK_EVERY_S = 1.0
 MAX_SENTINELS = 9
-OLDER_LOOKS = 5  # after this many looks that agree, an older configuration counts: the Sentinels were set up again
+OLDER_LOOKS = 5  # after this many looks that agree, what contradicts the known counts: the Sentinels were set up again
 SWITCH_CHANNEL = "+switch-master"
 
 
@@ -44,6 +46,7 @@ class SentinelSurvey:
         self._sentinels = self._seeds.copy()
         self._majority = len(self._seeds) // 2 + 1
         self._older_looks = 0
+        self._older_master: Address | None = None  # the one that was named in these looks
 
     async def find_changed_map_or_return_known(
         self, known: NodeMap | None, slots: set[int], *, is_suspicious: bool
@@ -55,12 +58,15 @@ class SentinelSurvey:
         reports = {address: each for address, each in answers.found.items() if each.master is not None}
         if not reports:
             raise self._make_no_master_error(answers)
-        await self._update_sentinels_and_close_forgotten(reports)
+        # By id: the URL may name one of them twice.
+        voters = {each.own_id: each for each in sorted(reports.values(), key=lambda each: each.epoch)}
+        votes = Counter((each.epoch, each.master) for each in voters.values())
+        newest = max(voters.values(), key=lambda each: (each.epoch, votes[each.epoch, each.master]))
+        contradicts = known is not None and _contradicts_known(newest, known)
+        await self._update_sentinels_and_close_forgotten(reports, keep_known=contradicts)
         if known is None:
             self._raise_if_two_masters(reports)
-        votes = Counter((each.epoch, each.master) for each in reports.values())
-        newest = max(reports.values(), key=lambda each: (each.epoch, votes[each.epoch, each.master]))
-        if known is not None and newest.epoch < known.epoch and not self._count_older_look_and_tell_if_enough(reports):
+        elif contradicts and not self._count_older_look_and_tell_if_enough(newest, voters):
             return known
         self._older_looks = 0
         assert newest.master is not None
@@ -80,13 +86,15 @@ class SentinelSurvey:
         master = await connection.call("SENTINEL", "GET-MASTER-ADDR-BY-NAME", self._service)
         if not isinstance(master, list) or len(master) != 2:
             return MasterReport(None, 0, "", {}, frozenset())
-        facts, others, own_id = await asyncio.gather(
+        # A failover in between makes the master newer than its epoch, never older: the next look has the epoch, too.
+        facts, master, others, own_id = await asyncio.gather(
             connection.call("SENTINEL", "MASTER", self._service),
+            connection.call("SENTINEL", "GET-MASTER-ADDR-BY-NAME", self._service),
             connection.call("SENTINEL", "SENTINELS", self._service),
             connection.call("SENTINEL", "MYID"),
         )
         return MasterReport(
-            _read_address_if_valid(master[0], master[1]),
+            _read_address_if_valid(*master) if isinstance(master, list) and len(master) == 2 else None,
             read_int(read_first_pairs(facts).get(b"config-epoch")) or 0,
             read_cut_text(own_id) or "",
             *_read_other_sentinels(others),
@@ -96,12 +104,15 @@ class SentinelSurvey:
         if message.startswith(self._service.encode() + b" "):
             self._wake()
 
-    async def _update_sentinels_and_close_forgotten(self, reports: dict[Address, MasterReport]) -> None:
+    async def _update_sentinels_and_close_forgotten(
+        self, reports: dict[Address, MasterReport], *, keep_known: bool
+    ) -> None:
         """The Sentinels know each other: one that answers is enough to find the rest.
 
         One that was found so is forgotten once it is silent and no other names it, so that there is room for the next.
         One that answers under another address already, as behind NAT, is not asked twice. While it is silent it may be
-        in the list twice, so what is a majority is told by how many they say they are.
+        in the list twice, so what is a majority is told by how many they say they are. With `keep_known` those that
+        answer may have lost their state: no one is forgotten while there is room, and the majority becomes no smaller.
         """
         asked_at = {reports[each].own_id: each for each in reversed(self._sentinels) if each in reports}
         named = {
@@ -112,13 +123,17 @@ class SentinelSurvey:
         }
         answering = {address for address, each in reports.items() if asked_at.get(each.own_id, address) == address}
         known = {*self._seeds, *answering, *named}
-        for address in [each for each in self._sentinels if each not in known]:
+        unnamed = [each for each in self._sentinels if each not in known]
+        new = sorted(named.difference(self._sentinels))
+        if keep_known:
+            unnamed = unnamed[: max(0, len(self._sentinels) + len(new) - MAX_SENTINELS)]
+        for address in unnamed:
             self._sentinels.remove(address)
             await self._nodes.close_connection_to(address)
-        new = sorted(named.difference(self._sentinels))
         self._sentinels += new[: max(0, MAX_SENTINELS - len(self._sentinels))]
         count = 1 + max(len(each.other_ids) for each in reports.values())
-        self._majority = min(count, len(self._sentinels)) // 2 + 1
+        majority = min(count, len(self._sentinels)) // 2 + 1
+        self._majority = max(self._majority, majority) if keep_known else majority
 
     def _raise_if_two_masters(self, reports: dict[Address, MasterReport]) -> None:
         """Sentinels that name different masters and do not know each other are of two sets."""
@@ -132,9 +147,11 @@ class SentinelSurvey:
                         "set in redis_url"
                     )
 
-    def _count_older_look_and_tell_if_enough(self, reports: dict[Address, MasterReport]) -> bool:
-        """Returns whether most Sentinels have agreed for a while on an older configuration."""
-        _, agreeing = Counter(each.master for each in reports.values()).most_common(1)[0]
+    def _count_older_look_and_tell_if_enough(self, newest: MasterReport, voters: dict[str, MasterReport]) -> bool:
+        """Returns whether most Sentinels have agreed for a while on a master that contradicts what is known."""
+        if newest.master != self._older_master:
+            self._older_master, self._older_looks = newest.master, 0
+        agreeing = sum(each.master == newest.master for each in voters.values())
         self._older_looks = self._older_looks + 1 if agreeing >= self._majority else 0
         return self._older_looks >= OLDER_LOOKS
 
@@ -154,6 +171,12 @@ class SentinelSurvey:
             if isinstance(error, ReplyError) and "unknown command" in str(error).lower():
                 return RedisTrouble(f"{address} is no Sentinel: name Sentinels, or use redis://{address} for a server")
         return answers.make_no_answer_error("Sentinel")
+
+
+def _contradicts_known(newest: MasterReport, known: NodeMap) -> bool:
+    """Returns whether no failover explains the answer."""
+    is_other_master = newest.master != known.find_owner(0)
+    return newest.epoch < known.epoch or (newest.epoch == known.epoch and is_other_master)
 
 
 def _read_address_if_valid(host: Any, port: Any) -> Address | None:
