@@ -95,7 +95,7 @@ async def make() -> AsyncIterator[MakeBench]:
 
     yield bench
     for each in made:
-        each.lanes.close()
+        each.lanes.let_go_of_threads()
 
 
 class TestRunning:
@@ -430,7 +430,7 @@ class TestTheEnd:
         await eventually(lambda: ran == [1])
         assert [delivery.data for delivery in await bench.lanes.stop()] == [1]
         release.set()
-        bench.lanes.close()
+        bench.lanes.let_go_of_threads()
         for thread in bench.lanes._threads._threads:
             await asyncio.to_thread(thread.join, 10)
         await asyncio.sleep(0.01)
@@ -439,7 +439,7 @@ class TestTheEnd:
     async def test_threads_end_with_close(self, make: MakeBench) -> None:
         bench = make(lambda number: number, 4)
         await bench.run(*range(4))
-        bench.lanes.close()
+        bench.lanes.let_go_of_threads()
         for thread in bench.lanes._threads._threads:
             await asyncio.to_thread(thread.join, 10)
             assert not thread.is_alive()
@@ -473,7 +473,7 @@ async def main():
     lanes.put_and_wake([Delivery("c", data=2), Delivery("d", data=4)])
     await asyncio.sleep(0.1)
     if "close" in sys.argv:
-        lanes.close()
+        lanes.let_go_of_threads()
 
 asyncio.run(main())
 """

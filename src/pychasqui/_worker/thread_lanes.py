@@ -175,8 +175,8 @@ class ThreadLanes:
         self._deliver_outcomes()
         return self._holdings.list_running_jobs()
 
-    def close(self) -> None:
-        """Lets go of the threads. What runs in them goes on, because a thread cannot be stopped."""
+    def let_go_of_threads(self) -> None:
+        """Ends idle threads, without waiting. What runs in others goes on, because a thread cannot be stopped."""
         self._is_stopping = True
         if self._loop_calls is not None:
             self._loop_calls.close()

@@ -91,7 +91,7 @@ class Components:
         await self.reading.close()
         await self.broker.close()
         if self.threads is not None:
-            self.threads.close()
+            self.threads.let_go_of_threads()
 
 
 def build_components(
