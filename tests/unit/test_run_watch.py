@@ -92,7 +92,7 @@ async def watching(
         bench.watch.stop()
         await bench.lanes.stop()
         if kind is ThreadLanes:
-            bench.lanes.close()
+            bench.lanes.let_go_of_threads()
 
 
 async def sleep_long(_: Delivery) -> None:
