@@ -266,7 +266,7 @@ def make_delayed_view(member: bytes, due: float) -> JobView:
     return _make_view_of_envelope("delayed", envelope, name, due_ms=read_time_ms_or_zero(due))
 
 
-def _describe_put_backs_if_any(extras: bytes) -> str | None:
+def _describe_unknown_task_if_put_back(extras: bytes) -> str | None:
     """What a worker has logged about a job whose name it does not know; None if none has."""
     if not (put_backs := read_put_back_count(extras, PUT_BACKS)):
         return None
@@ -281,7 +281,7 @@ def _make_view_of_envelope(state: str, raw: bytes, name: str, **more: Any) -> Jo
         return JobView(state, None, name, error=str(error), **more)
     try:
         data = decode_data(envelope.payload)
-        problem = _describe_put_backs_if_any(envelope.extras) if state == "delayed" else None
+        problem = _describe_unknown_task_if_put_back(envelope.extras) if state == "delayed" else None
     except DecodeError as error:
         data, problem = None, str(error)
     return JobView(state, envelope.id, name, data, envelope.attempt, envelope.created_at_ms, error=problem, **more)

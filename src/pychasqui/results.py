@@ -163,7 +163,7 @@ class Results:
     async def _read_past_events_and_start_listening(self) -> None:
         """Reads which jobs have ended lately, and subscribes to the events from there on."""
         is_past_known = await self._try_to_read_past_events()
-        both = (self._follow_events_until_refused(is_past_known=is_past_known), self._keep_requesting_lookups())
+        both = (self._read_past_then_follow_events(is_past_known=is_past_known), self._keep_requesting_lookups())
         self._listening = [asyncio.ensure_future(one) for one in both]
 
     async def _try_to_read_past_events(self) -> bool:
@@ -182,7 +182,7 @@ class Results:
             await asyncio.sleep(SECOND_LOOK_S)
             self._request_lookup_unless_closed(self._waiting)
 
-    async def _follow_events_until_refused(self, *, is_past_known: bool) -> None:
+    async def _read_past_then_follow_events(self, *, is_past_known: bool) -> None:
         pause_s = 0.0
         while not is_past_known:
             await asyncio.sleep(pause_s := compute_longer_pause_s(pause_s))

@@ -636,11 +636,11 @@ class TestReport:
 
     async def test_a_claim_from_before_the_report_is_not_started(self) -> None:
         bench = ReaderBench()
-        with bench.intake.expecting_entries():
+        with bench.intake.guarding_against_stale_entries():
             await bench.report()
             bench.intake.take_in_claimed_unless_stale_and_wake([claimed(1)])
         assert bench.lanes.numbers == []
-        with bench.intake.expecting_entries():
+        with bench.intake.guarding_against_stale_entries():
             bench.intake.take_in_claimed_unless_stale_and_wake([claimed(1)])
         assert bench.lanes.numbers == [1]
 
@@ -671,7 +671,7 @@ class TestReport:
         bench.redis.broker.meanwhile["report_held_to_rebuild_group"] = lambda *arguments: under_way(dict(arguments[-1]))
         reporting = asyncio.create_task(bench.report())
         await asked.wait()
-        with bench.intake.expecting_entries():
+        with bench.intake.guarding_against_stale_entries():
             bench.intake.take_in_claimed_unless_stale_and_wake([claimed(1)])
             assert bench.lanes.numbers == []
             arrived.set()
@@ -879,7 +879,7 @@ class TestHeldEntries:
 
     async def test_a_claimed_or_adopted_entry_does_not_run_beside_itself(self) -> None:
         bench = ReaderBench()
-        with bench.intake.expecting_entries():
+        with bench.intake.guarding_against_stale_entries():
             bench.intake.take_in_claimed_unless_stale_and_wake([claimed(5)])
         bench.redis.pages = [[claimed(7)]]
         await bench.orphans.adopt_orphans_until_full_unless_paused()

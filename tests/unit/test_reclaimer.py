@@ -113,7 +113,7 @@ class FakeIntake:
     def count_room_for_claims(self) -> int:
         return self.left
 
-    def expecting_entries(self) -> AbstractContextManager[None]:
+    def guarding_against_stale_entries(self) -> AbstractContextManager[None]:
         return nullcontext()
 
     def choose_byte_bounds(self) -> ByteBounds:

@@ -77,7 +77,7 @@ def check_and_make_add_options(job_id: str | None, options: JobOptions, max_dela
     if not options.keys() <= OPTION_NAMES:
         refuse_unknown_options(options)
     due = _check_delay_and_make_due(options.get("delay_ms"), options.get("delay"), max_delay_ms)
-    expires_ms = check_timedelta_as_ms_or_zero("expires_in", options.get("expires_in"))
+    expires_ms = check_timedelta_as_ms_or_zero_if_none("expires_in", options.get("expires_in"))
     if expires_ms and due and _estimate_ms_until_due(due) >= expires_ms:
         raise InvalidArgument(f"expires_in is {expires_ms} ms, must be longer than the delay: the job would never run")
     unique_for, if_exists = options.get("unique_for"), options.get("if_exists")
@@ -91,7 +91,7 @@ def check_and_make_add_options(job_id: str | None, options: JobOptions, max_dela
     return AddOptions(due, if_exists or "keep", window_ms, expires_ms)
 
 
-def check_timedelta_as_ms_or_zero(field: str, value: Any) -> int:
+def check_timedelta_as_ms_or_zero_if_none(field: str, value: Any) -> int:
     """Checks a timedelta of a millisecond or more, and returns milliseconds, rounded up; 0 if there is none."""
     if value is None:
         return 0

@@ -20,7 +20,7 @@ from .._core.options import (
     AddOptions,
     JobOptions,
     check_and_make_add_options,
-    check_timedelta_as_ms_or_zero,
+    check_timedelta_as_ms_or_zero_if_none,
 )
 from .._core.retry_options import check_and_make_retry_override
 from .._core.user_objects import class_name_of
@@ -213,7 +213,7 @@ def _check_and_encode_timeout_and_expiry(options: JobOptions, add_options: AddOp
 
     add_with_options.lua sets the time at its end.
     """
-    timeout_ms = check_timedelta_as_ms_or_zero("timeout", options.get("timeout"))
+    timeout_ms = check_timedelta_as_ms_or_zero_if_none("timeout", options.get("timeout"))
     extras = {TIMEOUT: timeout_ms} if timeout_ms else {}
     if add_options.expires_ms:
         extras[EXPIRES] = max(_now_ms() + add_options.expires_ms, 2**32)  # eight bytes, also while a clock is at 1970

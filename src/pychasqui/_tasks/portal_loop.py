@@ -70,7 +70,7 @@ class RestOfCoroutine(Generic[T]):
             error = None
 
 
-class _Poller(selectors.DefaultSelector):
+class _PollSkippingSelector(selectors.DefaultSelector):
     """Asks the system less often: not in each turn of the loop that has something to run already.
 
     hot: 2 us a question, and each lets go of the GIL: with sixteen threads another takes it
@@ -101,7 +101,7 @@ class PortalLoop(asyncio.SelectorEventLoop):
     _thread_id: int | None
 
     def __init__(self, on_signal: Callable[[], None]) -> None:
-        self._poller = _Poller()
+        self._poller = _PollSkippingSelector()
         super().__init__(self._poller)
         self._on_signal = on_signal
         self._can_run_without_task = _has_known_asyncio_internals(self)

@@ -154,9 +154,9 @@ class Acker(Service):
                 if (kind.unsettled.waiting or kind.unsettled.refused) and kind.unsettled.is_ready  # hot: most have none
             ]
             if len(ready) == 1:
-                await self._settle_some_outcomes_or_schedule_retry(ready[0])
+                await self._settle_some_outcomes_or_delay_resend(ready[0])
             elif ready:  # at the same time: on a slow line, one kind must not wait for the replies of the others
-                await asyncio.gather(*map(self._settle_some_outcomes_or_schedule_retry, ready))
+                await asyncio.gather(*map(self._settle_some_outcomes_or_delay_resend, ready))
             elif self._is_stopping and self._has_only_refused_left():
                 return
             else:
@@ -175,13 +175,13 @@ class Acker(Service):
         """Returns whether only outcomes are left that Redis refuses for good: their entries stay pending."""
         return all(not kind.unsettled.waiting or kind.unsettled.is_refused for kind in self._kinds)
 
-    async def _settle_some_outcomes_or_schedule_retry(self, kind: OutcomeKind) -> None:
+    async def _settle_some_outcomes_or_delay_resend(self, kind: OutcomeKind) -> None:
         """Sends one batch of this kind or a few. Outcomes leave their list only when Redis has answered."""
         kind.unsettled.move_refused_batch_to_waiting_if_due()
         try:
             await kind.settle()
         except RedisTrouble as error:
-            self._schedule_retry_and_signal_missing_group(kind.unsettled, error)
+            self._delay_resend_and_signal_missing_group(kind.unsettled, error)
         self._settled.send()
 
     async def _ack_plain_jobs(self) -> None:
@@ -317,7 +317,7 @@ class Acker(Service):
         self._events_of_failed_acks = []
         return [job for job in jobs if job.entry_id not in self._entries_with_event]
 
-    def _schedule_retry_and_signal_missing_group(self, unsettled: Unsettled[Any], error: RedisTrouble) -> None:
+    def _delay_resend_and_signal_missing_group(self, unsettled: Unsettled[Any], error: RedisTrouble) -> None:
         """Has this kind sent again after a pause, and reports a missing group."""
         action = action_for(error)
         if action is ErrorAction.NO_GROUP:  # a worker that drains does not read, so no other part notices

@@ -72,7 +72,7 @@ class Intake:
         return bool(self._adopted)
 
     @contextmanager
-    def expecting_entries(self) -> Iterator[None]:
+    def guarding_against_stale_entries(self) -> Iterator[None]:
         """Wraps a call that brings entries.
 
         What arrives is stale if it is older than the mark that this makes, and orphans that are found meanwhile are

@@ -238,7 +238,7 @@ class Lanes:
                 if len(inbox) == self._low_water:
                     self._room.send()
             job = run = awaitable = rest = waits_for = ending = result = None  # what has ended here must not live on
-            begun = await self._wait_for_wake_or_started_job(lane_number)
+            begun = await self._become_idle_until_woken_or_given_job(lane_number)
             now = monotonic()
 
     async def _repeat_after_stray_cancellation(self, function: Callable[[Any], Awaitable[Any]], argument: Any) -> Any:
@@ -304,7 +304,7 @@ class Lanes:
         if self._inbox and self._idle:
             self._wake_idle_lanes(len(self._idle))
 
-    async def _wait_for_wake_or_started_job(self, lane_number: int) -> StartedJob | None:
+    async def _become_idle_until_woken_or_given_job(self, lane_number: int) -> StartedJob | None:
         """Waits until there is something to do; returns a job that was started here meanwhile."""
         if self._is_stopping:
             return None

@@ -35,7 +35,7 @@ class PendingEntries:
                 return True
         if self._is_closing.is_set or not self._reclaimer.may_have_claimable_entries:
             return False
-        with self._intake.expecting_entries():
+        with self._intake.guarding_against_stale_entries():
             self._intake.take_in_claimed_unless_stale_and_wake(
                 await self._reclaimer.claim_entries_of_next_source(count, self._prefetch.choose_byte_bounds())
             )

@@ -218,7 +218,7 @@ class Reader(Service):
         """
         asked_at, was_idle, came = monotonic(), self._prefetch.has_free_lane, 0
         waits = block_ms is not None
-        with self._intake.expecting_entries():
+        with self._intake.guarding_against_stale_entries():
             if self._prefetch.may_exceed_bytes_left(count):
                 if not is_poll_of_empty_queue:
                     if claimed := await self._read_by_bytes_into_intake(count):

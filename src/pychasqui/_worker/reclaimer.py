@@ -119,7 +119,7 @@ class Reclaimer(Service):
         while (
             self._claimable_consumers and not self._is_stopping and (room := self._prefetch.count_room_for_claims()) > 0
         ):
-            with self._intake.expecting_entries():
+            with self._intake.guarding_against_stale_entries():
                 self._intake.take_in_claimed_unless_stale_and_wake(
                     await self.claim_entries_of_next_source(room, self._prefetch.choose_byte_bounds())
                 )
