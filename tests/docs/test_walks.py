@@ -93,7 +93,7 @@ PRODUCER: dict[str, Act] = {
 
 
 def test_no_walk_of_the_page_has_a_file_twice() -> None:
-    assert len(WALKS) == 8
+    assert len(WALKS) == 9
     assert [title for title, walk in WALKS.items() if len(set(walk)) < len(walk)] == []
 
 
@@ -139,6 +139,17 @@ async def test_the_way_down_of_a_worker_comes_to_each_file_once(
             await queue.add("mail", OUTCOMES[title], backoff=3_600_000)
             await eventually(has_settled_all)
     trace.check(WALKS[title])
+
+
+async def test_the_way_down_of_a_promotion_comes_to_each_file_once(redis_url: str, queue_name: str) -> None:
+    ran: asyncio.Queue[Job] = asyncio.Queue()
+    async with Queue(queue_name, redis_url=redis_url) as queue, Worker(queue_name, ran.put, redis_url=redis_url):
+        await queue.add("mail", 1, delay_ms=200)
+        await ran.get()
+        await queue.add("mail", 1, delay_ms=200)
+        with Trace() as trace:
+            await ran.get()
+    trace.check(WALKS["a delayed job is promoted"])
 
 
 async def test_the_way_down_of_a_fire_comes_to_each_file_once(redis_url: str, queue_name: str) -> None:

@@ -43,6 +43,11 @@ class Async:
         raise AssertionError("the other one is there")
 
 
+class AsyncAlone:
+    async def get_credentials_async(self) -> tuple[str, str]:
+        return "ann", "first"
+
+
 class LikeRedisPy(RedisPyProvider):  # type: ignore[misc]
     def get_credentials(self) -> tuple[str, str]:
         return "ann", "first"
@@ -65,6 +70,7 @@ KINDS: dict[str, Any] = {
     "object that is called": Called(),
     "object": Plain(),
     "async object": Async(),
+    "object that can only be asked by a coroutine": AsyncAlone(),
     "object of a class of redis-py": LikeRedisPy(),
     "object of redis-py": UsernamePasswordCredentialProvider("ann", "first"),
 }
@@ -82,7 +88,7 @@ async def test_every_kind_of_provider_is_asked(
 
 
 async def test_an_object_that_is_no_provider_is_refused_at_once() -> None:
-    with pytest.raises(InvalidType, match=r"a function or an object with get_credentials\(\), not str"):
+    with pytest.raises(InvalidType, match=r"a function or an object with get_credentials\(\) or .*, not str"):
         Queue("emails", credential_provider="secret")  # type: ignore[arg-type]
 
 

@@ -699,7 +699,7 @@ def unique_key(job_id: str) -> str:
 
 def official_unique_key(job_id: str) -> str:
     """The key that official producers read."""
-    return KEYS.official_delay_marker(job_id)
+    return KEYS.official_delayed_id(job_id)
 
 
 def index_key(job_id: str) -> str:

@@ -14,7 +14,7 @@ from tests.scripts.group import KEYS, Group
 LAST = 18446744073709551615
 NAMED_KINDS = (
     KEYS.unique(""),
-    KEYS.official_delay_marker(""),
+    KEYS.official_delayed_id(""),
     KEYS.delayed_member(""),
     KEYS.result(""),
     KEYS.repeat_spec(""),

@@ -24,7 +24,7 @@ BY_JOB_ID = "named by the ids of up to a thousand jobs, which are sent: each key
 OF_RESULTS = "a user without the right to write a result must be able to ack, and to write the events"
 OF_NO_QUEUE = "it is on another node than most queues, and the call must not be redirected there"
 FOUND_INSIDE = "named by what the script finds"
-JOB_KEYS = (KEYS.unique(""), KEYS.official_delay_marker(""), KEYS.delayed_member(""))
+JOB_KEYS = (KEYS.unique(""), KEYS.official_delayed_id(""), KEYS.delayed_member(""))
 # Keys that are not in KEYS: how they begin, and why.
 NOT_IN_KEYS: dict[str, dict[str, str]] = {
     "ack_unique": dict.fromkeys(JOB_KEYS, BY_JOB_ID),

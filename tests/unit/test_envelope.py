@@ -189,10 +189,10 @@ def test_a_large_value_that_is_nested_too_deep_is_refused_or_skipped() -> None:
 def test_a_scan_goes_through_runs_of_numbers_as_through_single_ones(number: float, count: int) -> None:
     raw = msgpack.packb([number] * count + ["x", number, [number] * count])
     single = msgpack_scan.Scan(raw, 0, max_depth=9, max_memory_bytes=MIB)
-    while not single.advance_and_tell_if_ended(1):
+    while not single.advance_and_see_if_ended(1):
         pass
     whole = msgpack_scan.Scan(raw, 0, max_depth=9, max_memory_bytes=MIB)
-    assert whole.advance_and_tell_if_ended(10**6)
+    assert whole.advance_and_see_if_ended(10**6)
     assert single.end == whole.end == len(raw)
     with pytest.raises(DecodeError, match="cut short"):
         msgpack_scan.scan_to_end_of_value(raw[:-1], 0, max_depth=9, max_memory_bytes=MIB)

@@ -31,7 +31,7 @@ def test_one_call_wakes_all_threads_and_the_group_can_be_used_again() -> None:
         for thread in threads:
             thread.join(10)
         assert not any(thread.is_alive() for thread in threads)
-        assert [group.leave_and_tell_if_reusable(has_waited=True) for _ in threads] == [False] * 4 + [True]
+        assert [group.leave_and_see_if_reusable(has_waited=True) for _ in threads] == [False] * 4 + [True]
 
 
 def test_a_thread_that_comes_after_the_wake_up_does_not_wait() -> None:
@@ -73,8 +73,8 @@ def test_a_group_is_not_used_again_after_a_thread_left_without_its_wake_up() -> 
     join_times(group, 2)
     group.wake_all()
     group.wait()
-    assert not group.leave_and_tell_if_reusable(has_waited=False)
-    assert not group.leave_and_tell_if_reusable(has_waited=True)
+    assert not group.leave_and_see_if_reusable(has_waited=False)
+    assert not group.leave_and_see_if_reusable(has_waited=True)
 
 
 def test_a_group_closes_its_file_when_it_is_dropped() -> None:

@@ -316,7 +316,7 @@ class Connection:
         return socket
 
     async def _open_socket(self, endpoint: Endpoint, sockets: SharedSockets) -> Socket:
-        on_moved = partial(self._destination.note_moved_slot_and_tell_if_may_stay, endpoint)
+        on_moved = partial(self._destination.note_moved_slot_and_see_if_may_stay, endpoint)
         _, socket = await endpoint.open_connection(partial(Socket, asyncio.get_running_loop(), on_moved))
         try:
             login = await self._ask_for_credentials_outside_timeout(endpoint)

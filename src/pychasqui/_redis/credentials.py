@@ -1,8 +1,8 @@
 """Credentials: what a credential provider may be, how it is asked, and how a live connection gets its next ones.
 
-A provider is a function, or an object with get_credentials() as redis-py has them. It may be async; a plain one runs in
-a thread of its own, because it may ask a service. It is asked before each connection, and again before what it
-returned ends, if it says when: services close a connection whose token has ended.
+A provider is a function, or an object with get_credentials() or get_credentials_async() as redis-py has them. It may be
+async; a plain one runs in a thread of its own, because it may ask a service. It is asked before each connection, and
+again before what it returned ends, if it says when: services close a connection whose token has ended.
 """
 
 from __future__ import annotations
@@ -36,8 +36,17 @@ class CredentialSource(Protocol):
     def get_credentials(self) -> Any: ...
 
 
+class AsyncCredentialSource(Protocol):
+    """An object that can only be asked by a coroutine."""
+
+    def get_credentials_async(self) -> Awaitable[Any]: ...
+
+
 CredentialProvider = (
-    Callable[[str | None], Answer | Awaitable[Answer]] | Callable[[], Answer | Awaitable[Answer]] | CredentialSource
+    Callable[[str | None], Answer | Awaitable[Answer]]
+    | Callable[[], Answer | Awaitable[Answer]]
+    | CredentialSource
+    | AsyncCredentialSource
 )
 
 
@@ -69,9 +78,11 @@ class Login(NamedTuple):
 
 def check_provider(provider: Any) -> None:
     """Raises if this is no provider."""
-    if not callable(provider) and not callable(getattr(provider, "get_credentials", None)):
+    methods = (getattr(provider, name, None) for name in ("get_credentials", "get_credentials_async"))
+    if not callable(provider) and not any(map(callable, methods)):
         raise InvalidType(
-            f"credential_provider must be a function or an object with get_credentials(), not {type(provider).__name__}"
+            "credential_provider must be a function or an object with get_credentials() or get_credentials_async(), "
+            f"not {type(provider).__name__}"
         )
 
 

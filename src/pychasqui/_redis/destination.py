@@ -28,7 +28,7 @@ class Destination(Protocol):
     def report_trouble(self, endpoint: Endpoint, error: Exception) -> None:
         """Notes that the server there cannot be reached or refuses calls."""
 
-    def note_moved_slot_and_tell_if_may_stay(self, endpoint: Endpoint, error: ReplyError) -> bool:
+    def note_moved_slot_and_see_if_may_stay(self, endpoint: Endpoint, error: ReplyError) -> bool:
         """Notes where the slot is of which the node there has answered MOVED: who needs it connects there.
 
         Returns whether that node may keep its connection. False: nobody leaves by that, so it must be closed.

@@ -56,7 +56,7 @@ class Keys:
         """
         return f"{self.prefix}:unique:{job_id}"
 
-    def official_delay_marker(self, job_id: str) -> str:
+    def official_delayed_id(self, job_id: str) -> str:
         """Is what official producers check before they delay a job of this id.
 
         It is there while a job of ours is delayed, and lasts no longer than theirs do.
@@ -102,4 +102,4 @@ class Keys:
 
 def make_keys_of_job(keys: Keys, job_id: str) -> tuple[str, str, str]:
     """Returns the keys of one id, in the order in which scripts take them."""
-    return keys.unique(job_id), keys.official_delay_marker(job_id), keys.delayed_member(job_id)
+    return keys.unique(job_id), keys.official_delayed_id(job_id), keys.delayed_member(job_id)

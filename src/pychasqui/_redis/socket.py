@@ -262,14 +262,14 @@ class Socket(asyncio.BufferedProtocol):
             self._bytes_at_last_check = None
             if self._pending:
                 self._set_deadline_timer(deadline)
-        elif self._measure_progress_and_tell_if_any(now):
+        elif self._measure_progress_and_see_if_any(now):
             self._time_out_calls_past_hard_deadline(now)
             hard = min((due for _, due, is_hard in self._pending if is_hard), default=self._next_check_at)
             self._set_deadline_timer(min(hard, self._next_check_at))
         else:
             self.drop(CommandTimeout("the server did not answer in time"))
 
-    def _measure_progress_and_tell_if_any(self, now: float) -> bool:
+    def _measure_progress_and_see_if_any(self, now: float) -> bool:
         """Returns whether bytes have moved since the last check, or whether it is too early for the next one.
 
         At the first check: whether part of a reply has arrived, or a large write is unsent.

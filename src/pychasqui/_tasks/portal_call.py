@@ -70,7 +70,7 @@ class PortalCall:
     def leave_group_and_return_it_if_reusable(self) -> WaitGroup | None:
         """Leaves the group; returns it if it can be used again, else None."""
         group, self.group = self.group, None
-        return group if group is not None and group.leave_and_tell_if_reusable(self.has_waited_in_group) else None
+        return group if group is not None and group.leave_and_see_if_reusable(self.has_waited_in_group) else None
 
     def wait_for_wake_up(self) -> None:
         self._wake.acquire()

@@ -9,7 +9,7 @@ IS_SUPPORTED = hasattr(os, "eventfd")  # Linux
 
 
 class WaitGroup:
-    """join() -> wait(), once in each thread -> wake_all(), once -> leave_and_tell_if_reusable() in each.
+    """join() -> wait(), once in each thread -> wake_all(), once -> leave_and_see_if_reusable() in each.
 
     hot: a release of a lock wakes a thread while this one holds the GIL, for which the woken one has to wait at once;
     sixteen threads took three quarters of the time that one held the GIL for that. A write lets go of the GIL first.
@@ -38,7 +38,7 @@ class WaitGroup:
         self._is_awake = True
         os.eventfd_write(self._fd, self._members)
 
-    def leave_and_tell_if_reusable(self, has_waited: bool) -> bool:
+    def leave_and_see_if_reusable(self, has_waited: bool) -> bool:
         """Returns whether the group is empty and can be used again: not if a thread has left without its wake-up."""
         if has_waited:
             self._members -= 1

@@ -180,7 +180,7 @@ DECODER_REFUSALS = (msgspec.MsgspecError, UnicodeDecodeError, OverflowError, Rec
 def decode_data(payload: bytes) -> Any:
     """Returns the value in `payload`. Of the extension types only timestamps are allowed, and become datetimes."""
     scan = make_scan_if_needed(payload)
-    while scan is not None and not scan.advance_and_tell_if_ended(1_000_000):
+    while scan is not None and not scan.advance_and_see_if_ended(1_000_000):
         pass
     return decode_scanned(payload)
 

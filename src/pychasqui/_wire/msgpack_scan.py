@@ -51,14 +51,14 @@ class Scan:
     """
 
     def __init__(self, data: bytes, start: int, *, max_depth: int, max_memory_bytes: int) -> None:
-        self.end = start  # of the value, once advance_and_tell_if_ended() has returned True
+        self.end = start  # of the value, once advance_and_see_if_ended() has returned True
         self._data = data
         self._max_depth = max_depth
         self._memory = max_memory_bytes  # what is left of it
         self._left = 1  # values of the innermost container that are still to come
         self._outer: list[int] = []  # the same of the containers around it
 
-    def advance_and_tell_if_ended(self, steps: int) -> bool:
+    def advance_and_see_if_ended(self, steps: int) -> bool:
         """Goes on for that many steps, each a value or a run of them. Returns whether the end was found."""
         data, size, position, left, outer = self._data, len(self._data), self.end, self._left, self._outer
         memory, mixed_until = self._memory, 0
@@ -116,7 +116,7 @@ class Scan:
 def scan_to_end_of_value(data: bytes, start: int, *, max_depth: int, max_memory_bytes: int) -> int:
     """Returns where the value that starts at `start` ends, by a Scan in one go."""
     scan = Scan(data, start, max_depth=max_depth, max_memory_bytes=max_memory_bytes)
-    while not scan.advance_and_tell_if_ended(1_000_000):
+    while not scan.advance_and_see_if_ended(1_000_000):
         pass
     return scan.end
 

@@ -164,7 +164,7 @@ class Decoder:
                 return False
             envelope = decode_envelope(raw)
             scan = make_scan_if_needed(envelope.payload)
-            while scan is not None and not scan.advance_and_tell_if_ended(STEPS_A_TURN):  # noqa: ASYNC110  it waits for nothing
+            while scan is not None and not scan.advance_and_see_if_ended(STEPS_A_TURN):  # noqa: ASYNC110  it waits for nothing
                 await asyncio.sleep(0)
             data = decode_scanned(envelope.payload)
         except DecodeError as error:
@@ -174,7 +174,7 @@ class Decoder:
             self._on_rejected(job.entry_id, job.delivery_number, fields, "malformed", NO_PAYLOAD)
             return False
         # The last await: a lane that is cancelled up to here begins again, and a job that is lost is not decoded yet.
-        is_expired = await self._wait_for_clock_and_tell_if_expired(envelope.extras)
+        is_expired = await self._wait_for_clock_and_see_if_expired(envelope.extras)
         job.id, job.name, job.data = (
             envelope.id,
             self._names.get(raw_name) or self._decode_and_cache_name(raw_name),
@@ -197,7 +197,7 @@ class Decoder:
         self._on_cancelled(job)
         return True
 
-    async def _wait_for_clock_and_tell_if_expired(self, extras: bytes) -> bool:
+    async def _wait_for_clock_and_see_if_expired(self, extras: bytes) -> bool:
         expires_ms = read_expiry_ms_or_none(extras) if extras else None
         return expires_ms is not None and await self._server_clock.ask_if_due_and_estimate_now_ms() >= expires_ms
 

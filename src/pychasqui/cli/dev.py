@@ -90,7 +90,7 @@ class _DevSession:
             self._status_line.open_output_terminal_if_shown()
             try:
                 await self._start_worker()
-                while not await self._wait_and_tell_if_stopping():
+                while not await self._wait_and_see_if_stopping():
                     if changed := await asyncio.to_thread(self._watch.find_files_changed_since_last_call):
                         more = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
                         self._status_line.print_line(f"{printable(changed[0])}{more} changed: the worker starts again")
@@ -102,7 +102,7 @@ class _DevSession:
                 await self._end_worker_by_killing_if_late()
                 self._status_line.close()
 
-    async def _wait_and_tell_if_stopping(self) -> bool:
+    async def _wait_and_see_if_stopping(self) -> bool:
         with suppress(TimeoutError):
             await asyncio.wait_for(self._is_stopping.wait(), LOOK_EVERY_S)
         return self._is_stopping.is_set()

@@ -100,15 +100,15 @@ class ClusterSurvey:
         now = asyncio.get_running_loop().time()
         if known is None or newest.rank >= known.rank:
             self._worse_since = None
-        elif not self._note_worse_and_tell_if_for_long(now):
+        elif not self._note_worse_and_see_if_for_long(now):
             return known
         if known is not None and not newest.ranges:  # by removed nodes, perhaps: the others are asked, too
             newest = replace(newest, nodes=newest.nodes | known.nodes)
-        if known is not None and self._note_moves_and_tell_if_unchanged(known, newest, now):
+        if known is not None and self._note_moves_and_see_if_unchanged(known, newest, now):
             return known
         return newest
 
-    def _note_worse_and_tell_if_for_long(self, now: float) -> bool:
+    def _note_worse_and_see_if_for_long(self, now: float) -> bool:
         """Returns whether all that was answered for OLDER_S is worse than what is known.
 
         Meanwhile the nodes are asked often: two answers with half a minute between them tell nothing of that time.
@@ -118,7 +118,7 @@ class ClusterSurvey:
             self._worse_since = now
         return now >= self._worse_since + OLDER_S
 
-    def _note_moves_and_tell_if_unchanged(self, known: NodeMap, newest: NodeMap, now: float) -> bool:
+    def _note_moves_and_see_if_unchanged(self, known: NodeMap, newest: NodeMap, now: float) -> bool:
         """Returns whether there is nothing new: not even about slots whose new node others hear of a moment later.
 
         After OLDER_S what the nodes say counts again: the node that MOVED names may be gone.

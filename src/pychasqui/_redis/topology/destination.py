@@ -84,7 +84,7 @@ class RoutedDestination:
         else:
             route.request_refresh_if_running()
 
-    def note_moved_slot_and_tell_if_may_stay(self, endpoint: Endpoint, error: ReplyError) -> bool:
+    def note_moved_slot_and_see_if_may_stay(self, endpoint: Endpoint, error: ReplyError) -> bool:
         route, moved = self._locator.route, _read_moved_or_none(error, endpoint)
         if route is None or moved is None:
             return False

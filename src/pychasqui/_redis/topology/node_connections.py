@@ -55,7 +55,7 @@ class FixedDestination:
     def report_trouble(self, endpoint: Endpoint, error: object) -> None:
         """There is no other."""
 
-    def note_moved_slot_and_tell_if_may_stay(self, endpoint: Endpoint, error: object) -> bool:
+    def note_moved_slot_and_see_if_may_stay(self, endpoint: Endpoint, error: object) -> bool:
         """No slot is asked for."""
         return False
 

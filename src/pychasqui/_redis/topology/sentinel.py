@@ -66,7 +66,7 @@ class SentinelSurvey:
         await self._update_sentinels_and_close_forgotten(reports, keep_known=contradicts)
         if known is None:
             self._raise_if_two_masters(reports)
-        elif contradicts and not self._count_older_look_and_tell_if_enough(newest, voters):
+        elif contradicts and not self._count_older_look_and_see_if_enough(newest, voters):
             return known
         self._older_looks = 0
         assert newest.master is not None
@@ -147,7 +147,7 @@ class SentinelSurvey:
                         "set in redis_url"
                     )
 
-    def _count_older_look_and_tell_if_enough(self, newest: MasterReport, voters: dict[str, MasterReport]) -> bool:
+    def _count_older_look_and_see_if_enough(self, newest: MasterReport, voters: dict[str, MasterReport]) -> bool:
         """Returns whether most Sentinels have agreed for a while on a master that contradicts what is known."""
         if newest.master != self._older_master:
             self._older_master, self._older_looks = newest.master, 0
