@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal, cast
 
-from ._core.checks import check_job_id
+from ._core.checks import check_job_id_of_lookup
 from ._core.defaults import EVENTS_MAX_LEN
 from ._core.ids import read_ulid_time_ms
 from ._producer.session import QueueSession
@@ -38,7 +38,7 @@ class JobCanceller:
         self._record_metric = record_metric
 
     async def cancel(self, job_id: str) -> Cancellation:
-        answer = await self._search_and_cancel(check_job_id(job_id))
+        answer = await self._search_and_cancel(check_job_id_of_lookup(job_id))
         if answer.word == "removed" and self._record_metric is not None:
             self._record_metric(JobsCancelled(1, "removed", answer.job_name))
         return cast(Cancellation, answer.word)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from ._core.checks import check_int, check_job_id
+from ._core.checks import check_int, check_job_id_of_lookup
 from ._core.printable import printable
 from ._redis.inspector import Counts, HeldEntry, InspectorBroker
 from ._redis.job_finder import find_entry_in_pages
@@ -105,7 +105,7 @@ class Inspector:
         Delayed jobs and jobs with a unique id are found at once. For others it reads the first MAX_SEARCHED entries of
         each state, and does not find a job behind them.
         """
-        broker, job_id = self._get_broker(), check_job_id(job_id)
+        broker, job_id = self._get_broker(), check_job_id_of_lookup(job_id)
 
         def find_match(page: list[Entry]) -> Entry | None:
             return find_entry(page, job_id)

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from ._core.checks import check_job_id
+from ._core.checks import check_job_id_of_lookup
 from ._core.ids import read_ulid_time_ms
 from ._producer.session import QueueSession
 from ._redis.inspector import HeldEntry
@@ -66,7 +66,7 @@ class JobStatusFinder:
         self._get_session = get_session
 
     async def find(self, job_id: str) -> JobStatus:
-        job_id = check_job_id(job_id)
+        job_id = check_job_id_of_lookup(job_id)
         id_time_ms = read_ulid_time_ms(job_id)
         delayed, indexed, stored, progress = await asyncio.gather(
             find_delayed_by_index(self._get_session().inspector, job_id),

@@ -203,19 +203,19 @@ class Queue(OfficialNames, CancelAndReschedule, PauseAndPurge):
 
     async def get_job_progress(self, job_id: str) -> int | None:
         """Returns the progress that the job's handler reported last, in per cent; None if it reported none."""
-        return await self._get_or_open_loop_session().results.read_progress(checks.check_job_id(job_id))
+        return await self._get_or_open_loop_session().results.read_progress(checks.check_job_id_of_lookup(job_id))
 
     async def get_job_logs(self, job_id: str, *, limit: int = 100) -> list[str]:
         """Returns the last lines that the job's handler logged with job.log(), oldest first."""
         return await self._get_or_open_loop_session().results.read_last_log_lines(
-            checks.check_job_id(job_id), checks.check_int("limit", limit, 1)
+            checks.check_job_id_of_lookup(job_id), checks.check_int("limit", limit, 1)
         )
 
     async def read_job_log(self, job_id: str, *, after: str = "", limit: int = 100) -> list[LogLine]:
         """Returns the first lines of a job's log behind the line with the id `after`, to follow a log as it grows."""
         from .inspector import check_page_position
 
-        checked = checks.check_job_id(job_id), check_page_position(after), checks.check_int("limit", limit, 1)
+        checked = checks.check_job_id_of_lookup(job_id), check_page_position(after), checks.check_int("limit", limit, 1)
         return await self._get_or_open_loop_session().results.read_log_lines_after(*checked)
 
     async def wait_for_result(self, job_id: str, *, timeout: float = 30.0) -> Any:  # noqa: ASYNC109  the official name
@@ -243,7 +243,7 @@ class Queue(OfficialNames, CancelAndReschedule, PauseAndPurge):
                 Inspector(lambda: queue._get_or_open_loop_session().inspector),
                 self._replayed,
             )
-        return await self._results.wait(checks.check_job_id(job_id), timeout_s)
+        return await self._results.wait(checks.check_job_id_of_lookup(job_id), timeout_s)
 
     async def wait_for_results(self, job_ids: Iterable[str], *, timeout: float = 30.0) -> list[Any]:  # noqa: ASYNC109
         """Waits for the results of many jobs, in the order of the ids. Raises the first error of one of them."""

@@ -78,18 +78,18 @@ def test_a_job_name_that_is_no_str_is_refused(name: Any) -> None:
 
 @pytest.mark.parametrize("job_id", ("1", "order-17", "ü", "x" * 4096, " a ", "}{:"))
 def test_a_good_job_id_is_taken_as_it_is(job_id: str) -> None:
-    assert checks.check_new_job_id(job_id) == checks.check_job_id(job_id) == job_id
+    assert checks.check_new_job_id(job_id) == checks.check_job_id_of_lookup(job_id) == job_id
 
 
 @pytest.mark.parametrize("job_id", ("", " ", "\t\n", "x" * 5000, "a\nb", "a\0b"))
 def test_a_job_that_others_have_added_may_have_any_id(job_id: str) -> None:
-    assert checks.check_job_id(job_id) == job_id
+    assert checks.check_job_id_of_lookup(job_id) == job_id
 
 
 @pytest.mark.parametrize("job_id", (None, 5, b"id", True, ["id"], "\ud800"))
 def test_an_id_that_no_job_can_have_is_refused(job_id: Any) -> None:
     with pytest.raises(InvalidArgument, match="job_id"):
-        checks.check_job_id(job_id)
+        checks.check_job_id_of_lookup(job_id)
 
 
 @in_one_test(
@@ -174,7 +174,7 @@ def test_checks_raise_only_our_own_errors_for_any_value(value: Any) -> None:
     all_checks: list[Callable[[], object]] = [
         lambda: checks.check_queue_name(value),
         lambda: checks.check_and_encode_job_name(value),
-        lambda: checks.check_job_id(value),
+        lambda: checks.check_job_id_of_lookup(value),
         lambda: checks.check_new_job_id(value),
         lambda: checks.check_consumer_id(value),
         lambda: checks.check_int("count", value, 1),

@@ -54,10 +54,10 @@ def check_job_ids(value: Any) -> list[str]:
     """Checks several ids of jobs that may exist."""
     if isinstance(value, (str, bytes)) or not isinstance(value, Iterable):
         raise InvalidType(f"job_ids must be several ids, not {type(value).__name__} {value!r}"[:300])
-    return [check_job_id(job_id) for job_id in value]
+    return [check_job_id_of_lookup(job_id) for job_id in value]
 
 
-def check_job_id(value: Any) -> str:
+def check_job_id_of_lookup(value: Any) -> str:
     """Checks the id of a job that may exist: any id that another producer can have written."""
     if not isinstance(value, str):
         raise InvalidArgument(f"job_id must be a str, not {value!r}"[:300])

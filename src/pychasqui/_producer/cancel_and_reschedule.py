@@ -55,5 +55,5 @@ class CancelAndReschedule:
         return (await self._cancel_or_move_delayed("run", [job_id]))[0]
 
     async def _cancel_or_move_delayed(self, action: str, job_ids: list[str], delay_ms: int = 0) -> list[bool]:
-        ids = [checks.check_job_id(job_id) for job_id in job_ids]
+        ids = [checks.check_job_id_of_lookup(job_id) for job_id in job_ids]
         return await self._get_or_open_loop_session().cancel_or_move_delayed(action, ids, delay_ms)

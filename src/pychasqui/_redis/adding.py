@@ -23,7 +23,7 @@ from .add_transaction import AddTransactions
 from .connection import Connection
 from .delayed import INDEX_KEPT_MS
 from .keys import Keys, make_shard_channel_name
-from .registry import send_registration
+from .registry import send_registration_without_waiting
 from .replies import ADD_STATUSES, read_count
 from .socket import OnReply, Socket, pack
 
@@ -172,7 +172,9 @@ class AddBroker:
         if session is None or session.socket is not socket:
             session = self._session = AddSession(self, socket)
             # Once a connection, and behind its first add.
-            asyncio.get_running_loop().call_soon(send_registration, socket, self._keys, self.connection.make_deadline())
+            asyncio.get_running_loop().call_soon(
+                send_registration_without_waiting, socket, self._keys, self.connection.make_deadline()
+            )
         return session
 
     async def wait_for_connection(self, deadline: float) -> None:

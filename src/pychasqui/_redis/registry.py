@@ -24,7 +24,7 @@ def make_registration_arguments(keys: Keys) -> tuple[str | int, ...]:
     return REGISTRY, keys.queue_name, REGISTERED_MS, MAX_REGISTERED
 
 
-def send_registration(socket: Socket, keys: Keys, deadline: float) -> None:
+def send_registration_without_waiting(socket: Socket, keys: Keys, deadline: float) -> None:
     """Writes the queue's name in this turn's write. No caller waits for it."""
     socket.send(
         scripts.REGISTER_QUEUE.pack_and_mark_loaded(socket, (), make_registration_arguments(keys)),

@@ -85,7 +85,7 @@ class RecordedQueue(Queue):
 
     async def cancel(self, job_id: str) -> Cancellation:
         """Cancels a job that has not run, or the run that calls this; see Queue.cancel()."""
-        job = self._recorder.find_last_job(self.name, checks.check_job_id(job_id))
+        job = self._recorder.find_last_job(self.name, checks.check_job_id_of_lookup(job_id))
         return "unknown" if job is None else cast(Cancellation, job.cancel())
 
     async def wait_for_result(self, job_id: str, *, timeout: float = 30.0) -> Any:  # noqa: ASYNC109
@@ -107,11 +107,11 @@ class RecordedQueue(Queue):
         return job.result
 
     async def get_job_progress(self, job_id: str) -> int | None:
-        job = self._recorder.find_last_job(self.name, checks.check_job_id(job_id))
+        job = self._recorder.find_last_job(self.name, checks.check_job_id_of_lookup(job_id))
         return None if job is None else job.progress
 
     async def get_job_logs(self, job_id: str, *, limit: int = 100) -> list[str]:
-        job = self._recorder.find_last_job(self.name, checks.check_job_id(job_id))
+        job = self._recorder.find_last_job(self.name, checks.check_job_id_of_lookup(job_id))
         lines = checks.check_int("limit", limit, 1)
         return [] if job is None else job.log[-lines:]
 
