@@ -3,126 +3,33 @@
 from __future__ import annotations
 
 import asyncio
-import math
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from functools import partial
-from typing import Any
 
 import pytest
 import redis.asyncio
 
-from pychasqui._core.limits import RELEASED
-from pychasqui._redis.broker import Broker
-from pychasqui._redis.connector import Connector
+from pychasqui._core.limits import MAX_WORKER_LEASE_MS, RELEASED
 from pychasqui._redis.event_batch import EventBatch
-from pychasqui._redis.events import EventsBroker
-from pychasqui._redis.inspector import InspectorBroker
-from pychasqui._redis.keys import Keys
-from pychasqui._redis.reading import ReadRequest
-from pychasqui._redis.replies import ByteBounds, QueueFlags, RenewalResult
-from pychasqui._redis.results import ResultsBroker
+from pychasqui._redis.replies import QueueFlags, RenewalResult
 from pychasqui._wire.envelope import encode_envelope
-from pychasqui._wire.event import Event, read_event
+from pychasqui._wire.event import Event
 from pychasqui._wire.msgpack import encode_data
 from pychasqui.errors import ReplyError
-from tests.support.memory_broker import MemoryBroker
+from tests.support.broker_bench import BOUNDS, GROUP, KINDS, LEASE_MS, ME, OTHER, Bench, open_bench
 from tests.support.outcomes import buried, rescheduled
 
-GROUP, ME, OTHER = "default", "me", "other"
-LEASE_MS = 60_000
-BOUNDS = ByteBounds(2**20, 2**20)
 MEMBER = len(b"mail").to_bytes(4, "little") + b"mail" + encode_envelope("job", encode_data(1), 0, 0, None)
 
 pytestmark = pytest.mark.leaves_keys("what the calls have written")
 
 
-class Bench:
-    """A broker, and what each of the two kinds needs to be filled and looked at from outside."""
-
-    def __init__(
-        self,
-        broker: Broker,
-        add: Callable[[], Awaitable[bytes]],
-        kinds: Callable[[], Awaitable[list[str]]],
-        result_of: Callable[[str], Awaitable[bytes | None]],
-        counts: Callable[[], Awaitable[tuple[int, int, int]]],
-    ) -> None:
-        self.broker = broker
-        self.add = add
-        self.event_kinds = kinds
-        self.result_of = result_of
-        self.counts = counts  # how many entries are in the stream, delayed, dead
-        self.arrived: list[list[bytes]] = []
-
-    async def fill(self, count: int) -> list[bytes]:
-        await self.broker.report_held_to_rebuild_group(GROUP, ME, LEASE_MS, [])
-        return [await self.add() for _ in range(count)]
-
-    async def leave(self, consumer: str) -> bool:
-        return await self.broker.leave_group_if_lease_is_same(
-            GROUP, consumer, await self.broker.read_lease_end_or_zero(GROUP, consumer)
-        )
-
-    async def read(self, consumer: str = ME, count: int = 10, small: int = 100) -> list[bytes]:
-        def arrive(entries: list[Any]) -> None:
-            self.arrived.append([entry_id for entry_id, _ in entries])
-
-        request = ReadRequest(count, None, math.inf, arrive, small)
-        reading = await self.broker.send_read(GROUP, consumer, request)
-        entries = await reading
-        assert reading.reply_bytes > 0
-        return [entry_id for entry_id, _ in entries]
-
-
-def memory_bench() -> Bench:
-    broker = MemoryBroker()
-
-    async def add() -> bytes:
-        return broker.add_entry(b"d", b"x")
-
-    async def kinds() -> list[str]:
-        return [event.kind for event in broker.events]
-
-    async def result_of(job_id: str) -> bytes | None:
-        return broker.results.get(job_id)
-
-    async def counts() -> tuple[int, int, int]:
-        return len(broker.stream), len(broker.delayed), len(broker.dead)
-
-    return Bench(broker, add, kinds, result_of, counts)
-
-
-def real_bench(broker: Broker, witness: redis.asyncio.Redis, keys: Keys) -> Bench:
-    async def add() -> bytes:
-        added: bytes = await witness.xadd(keys.stream, {b"d": b"x"})
-        return added
-
-    async def kinds() -> list[str]:
-        return [read_event(entry).name for entry in await EventsBroker(broker, keys).read_newest_events(100)]
-
-    async def result_of(job_id: str) -> bytes | None:
-        return (await ResultsBroker(broker, keys).read_results([job_id]))[0]
-
-    async def counts() -> tuple[int, int, int]:
-        found = await InspectorBroker(broker, keys, GROUP).read_counts()
-        return found.waiting + found.active, found.delayed, found.dead
-
-    return Bench(broker, add, kinds, result_of, counts)
-
-
-@pytest.fixture(params=["memory", "redis"])
+@pytest.fixture(params=KINDS)
 async def bench(
     request: pytest.FixtureRequest, redis_url: str, queue_name: str, witness: redis.asyncio.Redis
 ) -> AsyncIterator[Bench]:
-    if request.param == "memory":
-        yield memory_bench()
-        return
-    keys = Keys(queue_name)
-    connector = Connector(redis_url, tls=False, client_name="conformance")
-    broker = connector.make_broker(keys, timeout_s=5)
-    yield real_bench(broker, witness, keys)
-    await broker.close()
-    connector.leave_embedded_server_and_stop_logging()
+    async with open_bench(request.param, redis_url, queue_name, witness) as bench:
+        yield bench
 
 
 class TestReading:
@@ -142,6 +49,15 @@ class TestReading:
         assert [(entry.id, entry.fields, entry.deliveries) for entry in found] == [
             (one, [b"d", b"x"], 0) for one in ids
         ]
+
+    async def test_unread_entries_are_there_until_they_are_read(self, bench: Bench) -> None:
+        """A server that does not say how far a group is behind may have some at any time."""
+        ids = await bench.fill(2)
+        assert await bench.broker.may_have_unread_entries(GROUP)
+        assert await bench.read() == ids
+        assert await bench.broker.may_have_unread_entries(GROUP) == (not await bench.has_lag())
+        await bench.drop_group()
+        assert await bench.broker.may_have_unread_entries(GROUP)
 
     async def test_no_call_finds_a_group_that_is_gone(self, bench: Bench) -> None:
         await bench.add()
@@ -163,6 +79,15 @@ class TestSettling:
         assert await bench.broker.count_held_entries_by_consumer(GROUP) == {b"me": 1}
         assert await bench.counts() == (1, 0, 0)
 
+    async def test_an_ack_that_is_on_its_way_ends_when_the_entries_are_gone(self, bench: Bench) -> None:
+        ids = await bench.fill(3)
+        await bench.read()
+        first, second = bench.broker.send_ack(GROUP, ids[:1]), bench.broker.send_ack(GROUP, ids[:2])
+        await second
+        await first
+        assert await bench.counts() == (1, 0, 0)
+        assert await bench.broker.list_pending_id_page(GROUP, ME, b"", b"+", 10) == [(ids[2], 1)]
+
     async def test_events_are_written_with_the_ack(self, bench: Bench) -> None:
         ids = await bench.fill(1)
         await bench.read()
@@ -175,6 +100,7 @@ class TestSettling:
         )
         await bench.broker.ack_and_release_uniqueness_keys(GROUP, [(ids[0], "first")], events=lambda: batch)
         assert await bench.event_kinds() == ["drained", "active", "completed", "completed"]
+        assert written == [(1, None), (2, None)]
 
     async def test_results_are_stored_with_the_ack(self, bench: Bench) -> None:
         ids = await bench.fill(1)
@@ -252,6 +178,39 @@ class TestLeases:
         assert [one.id for one in await bench.broker.claim_idle_without_lease(GROUP, ME, 0, 10, BOUNDS)] == ids[:2]
         assert await bench.broker.count_held_entries_by_consumer(GROUP) == {b"me": 3}
 
+    async def test_living_workers_have_not_reported_before_the_group_is_gone(self, bench: Bench) -> None:
+        await bench.fill(1)
+        await bench.read(OTHER)
+        assert await bench.broker.find_workers_without_report(GROUP) == {}
+        await bench.broker.renew_lease_and_held_entries(GROUP, ME, LEASE_MS, [])
+        await bench.broker.renew_lease_and_held_entries(GROUP, OTHER, 2 * LEASE_MS, [])
+        missing = await bench.broker.find_workers_without_report(GROUP)
+        assert list(missing) == [b"other", b"me"]
+        assert 0 < missing[b"me"] <= LEASE_MS < missing[b"other"] <= 2 * LEASE_MS
+        assert not await bench.leave(OTHER)
+        assert list(await bench.broker.find_workers_without_report(GROUP)) == [b"me"]
+
+    async def test_the_only_worker_is_missed_until_its_report_brings_the_group_back(self, bench: Bench) -> None:
+        await bench.fill(1)
+        await bench.broker.renew_lease_and_held_entries(GROUP, ME, LEASE_MS, [])
+        await bench.drop_group()
+        assert list(await bench.broker.find_workers_without_report(GROUP)) == [b"me"]
+        assert await bench.broker.report_held_to_rebuild_group(GROUP, ME, LEASE_MS, [])
+        assert (await bench.broker.renew_lease_and_held_entries(GROUP, ME, LEASE_MS, [])).living_count == 1
+
+    async def test_leases_that_no_worker_can_have_are_shortened_once(self, bench: Bench) -> None:
+        await bench.fill(1)
+        await bench.broker.renew_lease_and_held_entries(GROUP, ME, LEASE_MS, [])
+        now_ms = await bench.broker.read_server_time_ms()
+        await bench.write_lease("first", now_ms + 2 * MAX_WORKER_LEASE_MS)
+        await bench.write_lease("second", now_ms + 3 * MAX_WORKER_LEASE_MS)
+        await bench.write_lease("longest", now_ms + MAX_WORKER_LEASE_MS)
+        assert await bench.broker.shorten_impossible_leases(GROUP, 1000) == [b"first", b"second"]
+        left_s = {name: (end - now_ms) // 1000 for name, end in (await bench.broker.read_lease_ends(GROUP)).items()}
+        assert left_s[b"first"] == left_s[b"second"] < left_s[b"me"] <= LEASE_MS // 1000
+        assert left_s[b"longest"] == MAX_WORKER_LEASE_MS // 1000
+        assert await bench.broker.shorten_impossible_leases(GROUP, 1000) == []
+
     async def test_a_group_that_is_gone_is_rebuilt_around_what_is_held(self, bench: Bench) -> None:
         ids = [await bench.add() for _ in range(3)]
         assert await bench.broker.report_held_to_rebuild_group(GROUP, ME, LEASE_MS, [(ids[1], 2)])
@@ -324,13 +283,3 @@ class TestDelayed:
         assert not (await bench.broker.try_to_lead_and_promote_batch(OTHER, 5000, 10, events_max_len=0)).leads
         await bench.broker.release_promoter_lease_if_held(ME)
         assert (await bench.broker.try_to_lead_and_promote_batch(OTHER, 5000, 10, events_max_len=0)).leads
-
-
-async def test_a_connected_broker_says_so_until_it_is_closed(bench: Bench) -> None:
-    await bench.broker.read_server_time_ms()
-    assert bench.broker.is_connected
-    assert bench.broker.client_id is not None
-    assert await bench.broker.read_queue_flags() == (False, False)
-    assert not await bench.broker.read_cancellations_and_remove_outdated()
-    await bench.broker.close()
-    assert not bench.broker.is_connected

@@ -1,6 +1,8 @@
 """A Broker that keeps one queue in memory: for tests of the parts that speak to Redis.
 
-tests/integration/test_memory_broker.py holds that it answers as a real server does. Beside that it has hooks:
+This page has reading, acking, settling, reporting and delayed jobs; memory_leases.py the workers and what they hold,
+memory_state.py all that is in memory. tests/integration/test_memory_broker.py and test_memory_broker_messages.py hold
+that it answers as a real server does. Beside that it has hooks:
 
     calls        what was asked, in order; asked("ack") has the arguments of one method's calls, answered("ack") of
                  those that did not raise
@@ -15,17 +17,10 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import threading
-from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Generator
-from dataclasses import dataclass, field
-from functools import wraps
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, cast
 
-from pychasqui._core.limits import RELEASED
 from pychasqui._core.outcome import Buried, Rescheduled
-from pychasqui._redis.broker import Broker
-from pychasqui._redis.cancellations import Cancellations
 from pychasqui._redis.event_batch import EventBatch, EventsOnSend
 from pychasqui._redis.reading import ReadInFlight, ReadRequest
 from pychasqui._redis.replies import (
@@ -33,35 +28,12 @@ from pychasqui._redis.replies import (
     ClaimedEntry,
     OtherLeader,
     Promotion,
-    QueueFlags,
-    ReleasedEntries,
-    RenewalResult,
     SettledJobs,
 )
 from pychasqui._wire.event import Event
-from pychasqui.errors import RedisTrouble, ReplyError
-
-F = TypeVar("F", bound=Callable[..., Awaitable[Any]])
-
-
-class Call(NamedTuple):
-    method: str
-    arguments: tuple[Any, ...]
-    thread: int  # where it was made
-
-
-@dataclass
-class Held:
-    """An entry that a consumer holds."""
-
-    consumer: str
-    deliveries: int
-
-
-@dataclass
-class MemoryGroup:
-    last_read: tuple[int, int] = (0, 0)
-    pending: dict[bytes, Held] = field(default_factory=dict)
+from pychasqui.errors import RedisTrouble
+from tests.support.memory_leases import MemoryLeases
+from tests.support.memory_state import LOST, Held, make_sort_key, with_hooks
 
 
 class MemoryReading:
@@ -76,127 +48,8 @@ class MemoryReading:
         return self._entries.__await__()
 
 
-def _answered(method: F) -> F:
-    """Record the call, and let the hooks come first."""
-
-    @wraps(method)
-    async def answer(self: MemoryBroker, *arguments: Any, **options: Any) -> Any:
-        await self._send(method.__name__, *arguments, *options.values())
-        self._raise_trouble(method.__name__, *arguments, *options.values())
-        if method.__name__ in self.answer_with:
-            answer = self.answer_with[method.__name__](*arguments, *options.values())
-            return await answer if inspect.isawaitable(answer) else answer
-        return await method(self, *arguments, **options)
-
-    return cast(F, answer)
-
-
-class MemoryBroker(Broker):
-    def __init__(self) -> None:
-        self.calls: list[Call] = []
-        self._answered_calls: list[tuple[str, tuple[Any, ...]]] = []
-        self.troubles: list[Exception] = []
-        self.trouble_of: dict[str, Exception] = {}
-        self.answer_with: dict[str, Callable[..., Any]] = {}
-        self.meanwhile: dict[str, Callable[..., object]] = {}
-        self.line = asyncio.Event()
-        self.line.set()
-        self.connected_as: int | None = 1  # None: the connection is lost
-        self.is_behind = False  # the server is slow to take what is written
-        self.client_count: int | None = 4  # connected to the server
-        self.timeout_s = 10.0
-        self.reply_bytes = 100  # what each reply to read() takes on the line
-        self.now = 1_000_000  # the server's clock in ms
-        self.stream: dict[bytes, list[bytes]] = {}
-        self.groups: dict[str, MemoryGroup] = {}
-        self.lease_ends: dict[str, dict[bytes, float]] = defaultdict(dict)  # by group and consumer
-        self.delayed: list[tuple[int, bytes]] = []  # due time and member
-        self.dead: list[list[bytes]] = []
-        self.results: dict[str, bytes] = {}
-        self.progress: dict[str, int] = {}
-        self.logs: dict[str, list[str]] = defaultdict(list)
-        self.events: list[Event] = []
-        self.worker_records: dict[str, bytes] = {}
-        self.is_queue_paused = False
-        self.cancellations = Cancellations()
-        self.leader: tuple[str, int] | None = None  # who promotes, and until when
-        self.hints: list[int] = []  # what was published of due jobs, in ms
-        self.on_due: Callable[[float], None] | None = None
-        self.on_pause: Callable[[], None] | None = None
-        self.on_backlog: Callable[[], None] | None = None
-        self._last_id = 0
-
-    # Hooks ----------------------------------------------------------------------------------------------------------
-
-    def asked(self, method: str) -> list[tuple[Any, ...]]:
-        return [call.arguments for call in self.calls if call.method == method]
-
-    def answered(self, method: str) -> list[tuple[Any, ...]]:
-        return [arguments for name, arguments in self._answered_calls if name == method]
-
-    def _record(self, method: str, *arguments: Any) -> None:
-        self.calls.append(Call(method, arguments, threading.get_ident()))
-
-    async def _send(self, method: str, *arguments: Any) -> None:
-        self._record(method, *arguments)
-        if not self.line.is_set():
-            await self.line.wait()
-        if method in self.meanwhile:
-            happens = self.meanwhile[method](*arguments)
-            if inspect.isawaitable(happens):
-                await happens
-
-    def _raise_trouble(self, method: str, *arguments: Any) -> None:
-        if method in self.trouble_of:
-            raise self.trouble_of[method]
-        if self.troubles:
-            raise self.troubles.pop(0)
-        self._answered_calls.append((method, arguments))
-
-    # The connection -------------------------------------------------------------------------------------------------
-
-    @property
-    def is_connected(self) -> bool:
-        return self.connected_as is not None
-
-    @property
-    def is_congested(self) -> bool:
-        return self.is_behind
-
-    @property
-    def server_address(self) -> str:
-        return "memory"
-
-    @property
-    def client_id(self) -> int | None:
-        return self.connected_as
-
-    def set_timeout(self, timeout_s: float) -> None:
-        self.timeout_s = timeout_s
-
-    async def close(self) -> None:
-        self.connected_as = None
-
-    def request_client_count(self, on_count: Callable[[int | None], None]) -> None:
-        self._record("request_client_count")
-        on_count(self.client_count)
-
+class MemoryBroker(MemoryLeases):
     # Reading --------------------------------------------------------------------------------------------------------
-
-    def add_entry(self, *fields: bytes) -> bytes:
-        """Put an entry into the stream; returns its id."""
-        self._last_id += 1
-        entry_id = b"%d-0" % self._last_id
-        self.stream[entry_id] = list(fields)
-        return entry_id
-
-    def add_group(self, group: str) -> None:
-        self.groups[group] = MemoryGroup()
-
-    def _group(self, group: str) -> MemoryGroup:
-        if group not in self.groups:
-            raise ReplyError(f"NOGROUP No such consumer group '{group}'")
-        return self.groups[group]
 
     async def send_read(self, group: str, consumer: str, request: ReadRequest) -> ReadInFlight:
         await self._send("send_read", group, consumer, request)
@@ -218,42 +71,41 @@ class MemoryBroker(Broker):
 
     def _deliver(self, group: str, consumer: str, count: int) -> list[Any]:
         own = self._group(group)
-        fresh = [entry_id for entry_id in self.stream if _number(entry_id) > own.last_read][:count]
+        fresh = [entry_id for entry_id in self.stream if make_sort_key(entry_id) > own.last_read][:count]
         for entry_id in fresh:
-            own.last_read = _number(entry_id)
+            own.last_read = make_sort_key(entry_id)
             own.pending[entry_id] = Held(consumer, 1)
         return [[entry_id, self.stream[entry_id]] for entry_id in fresh]
 
-    @_answered
+    @with_hooks
     async def read_now_within_bounds(
         self, group: str, consumer: str, count: int, bounds: ByteBounds
     ) -> list[ClaimedEntry]:
         return [ClaimedEntry(entry_id, fields, 0) for entry_id, fields in self._deliver(group, consumer, count)]
 
-    @_answered
+    @with_hooks
     async def may_have_unread_entries(self, group: str) -> bool:
-        return any(_number(entry_id) > self._group(group).last_read for entry_id in self.stream)
+        if group not in self.groups:
+            return True
+        return any(make_sort_key(entry_id) > self.groups[group].last_read for entry_id in self.stream)
 
-    @_answered
+    @with_hooks
     async def try_to_subscribe_to_backlog_hints(self, on_hint: Callable[[], None]) -> bool:
         self.on_backlog = on_hint
         return True
 
     def publish_backlog_hint(self) -> None:
+        """It also comes back to its publisher."""
         self._record("publish_backlog_hint")
+        if self.on_backlog is not None:
+            asyncio.get_running_loop().call_soon(self.on_backlog)
 
-    @_answered
+    @with_hooks
     async def try_to_unblock_read(self, client_id: int, address: str) -> bool:
         """A read here does not block."""
-        return True
+        return bool(client_id) and address == self.server_address
 
     # Acking and settling --------------------------------------------------------------------------------------------
-
-    def _finish(self, group: str, ids: list[bytes]) -> None:
-        for entry_id in ids:
-            self.stream.pop(entry_id, None)
-            if group in self.groups:
-                self.groups[group].pending.pop(entry_id, None)
 
     async def _ack(self, method: str, events: EventsOnSend | None, group: str, *arguments: Any) -> None:
         """Events leave with the ack, also if its reply is lost."""
@@ -291,12 +143,7 @@ class MemoryBroker(Broker):
         self.results.update(results)
         return 0
 
-    def _is_held(self, group: str, consumer: str, entry_id: bytes, delivery: int) -> bool:
-        """A lower count is of a group that was rebuilt: the same run has the entry."""
-        held = self._group(group).pending.get(entry_id)
-        return held is not None and held.consumer == consumer and held.deliveries <= delivery
-
-    @_answered
+    @with_hooks
     async def reschedule(self, group: str, consumer: str, jobs: list[Rescheduled], events_max_len: int) -> SettledJobs:
         held = [self._is_held(group, consumer, job.entry_id, job.delivery) for job in jobs]
         for job, is_held in zip(jobs, held, strict=True):
@@ -305,7 +152,7 @@ class MemoryBroker(Broker):
                 self.delayed.append((self.now + job.delay_ms, job.member))
         return SettledJobs(b"".join(b"1" if is_held else b"0" for is_held in held))
 
-    @_answered
+    @with_hooks
     async def bury(
         self, group: str, consumer: str, max_len: int, jobs: list[Buried], events_max_len: int
     ) -> SettledJobs:
@@ -320,8 +167,10 @@ class MemoryBroker(Broker):
 
     def write_or_drop_events(self, batch: EventBatch) -> None:
         self._record("write_or_drop_events", batch)
-        if (trouble := self.trouble_of.get("write_or_drop_events")) is not None:
-            batch.on_written(len(batch.others) + len(batch.completed), cast(RedisTrouble, trouble))
+        if not self.is_connected:
+            batch.on_written(len(batch.others) + len(batch.completed), LOST)
+        elif (trouble := self.trouble_of.get("write_or_drop_events")) is not None:
+            _answer_batch(batch, cast(RedisTrouble, trouble))
         else:
             self._take_events(batch)
 
@@ -330,188 +179,26 @@ class MemoryBroker(Broker):
         for job_id, name, _, started, *_ in batch.completed:
             self.events += [Event("active", job_id, name)] if started != "" else []
             self.events.append(Event("completed", job_id, name))
+        _answer_batch(batch, None)
 
     def send_progress(self, job_id: str, percent: int, kept_ms: int, on_reply: Callable[[Any], None]) -> None:
         self._record("send_progress", job_id, percent, kept_ms, on_reply)
-        self.progress[job_id] = percent
+        if self.is_connected:
+            self.progress[job_id] = percent
+        on_reply(b"OK" if self.is_connected else LOST)
 
     def send_log_line(
         self, job_id: str, line: str, max_lines: int, kept_ms: int, on_reply: Callable[[Any], None]
     ) -> None:
         self._record("send_log_line", job_id, line, max_lines, kept_ms, on_reply)
-        self.logs[job_id] = [*self.logs[job_id], line][-max_lines:]
-
-    # Workers and their leases ---------------------------------------------------------------------------------------
-
-    @_answered
-    async def read_server_time_ms(self) -> int:
-        return self.now
-
-    @_answered
-    async def renew_lease_and_held_entries(
-        self,
-        group: str,
-        consumer: str,
-        lease_ms: int,
-        held: list[tuple[bytes, int]],
-        *,
-        record: bytes = b"",
-        record_kept_ms: int = 0,
-    ) -> RenewalResult:
-        self._group(group)
-        self.lease_ends[group][consumer.encode()] = self.now + lease_ms
-        if record:
-            self.worker_records[consumer] = record
-        over = sum(end < self.now for end in self.lease_ends[group].values())
-        lost = [entry_id for entry_id, delivery in held if not self._is_held(group, consumer, entry_id, delivery)]
-        return RenewalResult(
-            QueueFlags(self.is_queue_paused, bool(self.cancellations)), len(self.lease_ends[group]) - over, over, lost
-        )
-
-    @_answered
-    async def report_held_to_rebuild_group(
-        self, group: str, consumer: str, lease_ms: int, held: list[tuple[bytes, int]]
-    ) -> bool:
-        """Without other workers the first report is the last."""
-        if group not in self.groups:
-            own = self.groups[group] = MemoryGroup(max([(0, 0), *(_number(entry_id) for entry_id, _ in held)]))
-            for entry_id in self.stream:
-                if _number(entry_id) <= own.last_read:
-                    deliveries = dict(held).get(entry_id)
-                    own.pending[entry_id] = Held(RELEASED, 0) if deliveries is None else Held(consumer, deliveries)
-        return True
-
-    @_answered
-    async def find_workers_without_report(self, group: str) -> dict[bytes, float]:
-        return {}
-
-    @_answered
-    async def read_lease_end_or_zero(self, group: str, consumer: str) -> float:
-        return self.lease_ends[group].get(consumer.encode(), 0.0)
-
-    @_answered
-    async def leave_group_if_lease_is_same(self, group: str, consumer: str, lease: float) -> bool:
-        if self.lease_ends[group].get(consumer.encode(), 0.0) not in (0.0, lease):
-            return False
-        self.worker_records.pop(consumer, None)
-        own = self.groups.get(group, MemoryGroup())
-        if any(held.consumer == consumer for held in own.pending.values()):
-            self.lease_ends[group][consumer.encode()] = 0.0
-            return False
-        self.lease_ends[group].pop(consumer.encode(), None)
-        return True
-
-    @_answered
-    async def read_lease_ends(self, group: str) -> dict[bytes, float]:
-        return dict(self.lease_ends[group])
-
-    @_answered
-    async def read_ended_leases(self, group: str, now_ms: int) -> dict[bytes, float]:
-        return {name: end for name, end in self.lease_ends[group].items() if end < now_ms}
-
-    @_answered
-    async def shorten_impossible_leases(self, group: str, lease_ms: int) -> list[bytes]:
-        return []
-
-    @_answered
-    async def register_queue_or_log_refusal(self) -> None:
-        """Nobody reads it in these tests."""
-
-    @_answered
-    async def read_queue_flags(self) -> QueueFlags:
-        return QueueFlags(self.is_queue_paused, bool(self.cancellations))
-
-    @_answered
-    async def read_cancellations_and_remove_outdated(self) -> Cancellations:
-        """The notes are those that the test has set."""
-        return self.cancellations
-
-    @_answered
-    async def try_to_subscribe_to_pause_and_cancel_hints(self, on_hint: Callable[[], None]) -> bool:
-        """Messages come in the loop that has subscribed."""
-        loop = asyncio.get_running_loop()
-        self.on_pause = lambda: cast(None, loop.call_soon_threadsafe(on_hint))
-        return True
-
-    # Pending entries ------------------------------------------------------------------------------------------------
-
-    @_answered
-    async def count_held_entries_by_consumer(self, group: str) -> dict[bytes, int]:
-        return dict(Counter(held.consumer.encode() for held in self._group(group).pending.values()))
-
-    @_answered
-    async def read_last_pending_id(self, group: str) -> bytes | None:
-        return max(self._group(group).pending, key=_number, default=None)
-
-    def _pending(self, group: str, consumer: str, after: bytes, last: bytes, count: int) -> list[tuple[bytes, Held]]:
-        low, high = _number(after), (2**64, 0) if last == b"+" else _number(last)
-        own = sorted(self._group(group).pending.items(), key=lambda item: _number(item[0]))
-        return [one for one in own if one[1].consumer == consumer and low < _number(one[0]) <= high][:count]
-
-    @_answered
-    async def list_pending_page(
-        self, group: str, consumer: str, after: bytes, last: bytes, count: int, bounds: ByteBounds
-    ) -> list[ClaimedEntry]:
-        page = self._pending(group, consumer, after, last, count)
-        return [ClaimedEntry(entry_id, self.stream.get(entry_id), held.deliveries) for entry_id, held in page]
-
-    @_answered
-    async def list_pending_id_page(
-        self, group: str, consumer: str, after: bytes, last: bytes, count: int
-    ) -> list[tuple[bytes, int]]:
-        return [(entry_id, held.deliveries) for entry_id, held in self._pending(group, consumer, after, last, count)]
-
-    def _claim(self, group: str, consumer: str, dead: str, count: int) -> list[ClaimedEntry]:
-        claimed: list[ClaimedEntry] = []
-        for entry_id, held in self._pending(group, dead, b"", b"+", count):
-            claimed.append(ClaimedEntry(entry_id, self.stream.get(entry_id), held.deliveries))
-            self._group(group).pending[entry_id] = Held(consumer, held.deliveries + 1)
-        return claimed
-
-    @_answered
-    async def take_over_if_lease_is_same(
-        self, group: str, consumer: str, dead: bytes, lease: float, min_idle_ms: int, count: int, bounds: ByteBounds
-    ) -> list[ClaimedEntry] | None:
-        """Nothing is idle here: what a worker without a lease holds is taken at once."""
-        if self.lease_ends[group].get(dead) != lease:
-            return None
-        claimed = self._claim(group, consumer, dead.decode(), count)
-        if not self._pending(group, dead.decode(), b"", b"+", 1):
-            del self.lease_ends[group][dead]
-        return claimed
-
-    @_answered
-    async def claim_idle_without_lease(
-        self, group: str, consumer: str, min_idle_ms: int, count: int, bounds: ByteBounds
-    ) -> list[ClaimedEntry]:
-        claimed: list[ClaimedEntry] = []
-        for holder in await self.count_held_entries_by_consumer(group):
-            if holder != consumer.encode() and holder not in self.lease_ends[group]:
-                claimed += self._claim(group, consumer, holder.decode(), count - len(claimed))
-        return claimed
-
-    @_answered
-    async def increment_delivery_counts_if_same(self, group: str, consumer: str, seen: list[tuple[bytes, int]]) -> None:
-        for entry_id, delivery in seen:
-            held = self._group(group).pending.get(entry_id)
-            if held is not None and (held.consumer, held.deliveries) == (consumer, delivery):
-                held.deliveries += 1
-
-    @_answered
-    async def release_some_entries(
-        self, group: str, consumer: str, held: list[tuple[bytes, int]], deadline_ms: int
-    ) -> ReleasedEntries:
-        if self.now > deadline_ms:
-            return ReleasedEntries(0, 0)
-        mine = [(one, earlier) for one, earlier in held if self._is_held(group, consumer, one, earlier + 1)]
-        for entry_id, earlier in mine:
-            self._group(group).pending[entry_id] = Held(RELEASED, earlier)
-            self.lease_ends[group][RELEASED.encode()] = 0.0
-        return ReleasedEntries(len(mine), len(held))
+        if self.is_connected:
+            self.logs[job_id] = [*self.logs[job_id], line][-max_lines:]
+        for reply in (b"1-1", 1):  # of the line, and of the time for which the log is kept
+            on_reply(reply if self.is_connected else LOST)
 
     # Delayed jobs ---------------------------------------------------------------------------------------------------
 
-    @_answered
+    @with_hooks
     async def try_to_lead_and_promote_batch(
         self, holder: str, lease_ms: int, batch: int, *, events_max_len: int
     ) -> Promotion:
@@ -526,26 +213,30 @@ class MemoryBroker(Broker):
         left = min((due_ms for due_ms, _ in self.delayed), default=None)
         return Promotion(True, len(due), 0, -1 if left is None else max(0, left - self.now))
 
-    @_answered
+    @with_hooks
     async def release_promoter_lease_if_held(self, holder: str) -> None:
         if self.leader is not None and self.leader[0] == holder:
             self.leader = None
 
-    @_answered
+    @with_hooks
     async def count_delayed_and_read_overdue_ms(self) -> tuple[int, int]:
         first = min((due_ms for due_ms, _ in self.delayed), default=self.now)
         return len(self.delayed), max(0, self.now - first)
 
-    @_answered
+    @with_hooks
     async def try_to_subscribe_to_due_hints(self, on_due: Callable[[float], None]) -> bool:
         self.on_due = on_due
         return True
 
     def publish_due_hint(self, delay_ms: int) -> None:
+        """It also comes back to its publisher."""
         self._record("publish_due_hint", delay_ms)
         self.hints.append(delay_ms)
+        if self.on_due is not None:
+            asyncio.get_running_loop().call_soon(self.on_due, delay_ms / 1000)
 
 
-def _number(entry_id: bytes) -> tuple[int, int]:
-    ms, _, sequence = entry_id.partition(b"-")
-    return int(ms or 0), int(sequence or 0)
+def _answer_batch(batch: EventBatch, trouble: RedisTrouble | None) -> None:
+    for events in (batch.others, batch.completed):
+        if events:
+            batch.on_written(len(events), trouble)

@@ -27,6 +27,7 @@ from pychasqui._worker.failed_job_mover import MOVES_AT_ONCE, FailedJobMover
 from pychasqui._worker.unsettled import REFUSED_BYTES
 from pychasqui.errors import CommandTimeout, ConnectionLost, ReplyError
 from pychasqui.metrics import DlqRouted, GuardedSinks, InMemorySink, JobOutcome, RetryScheduled
+from tests.support.jobs import job
 from tests.support.memory_broker import MemoryBroker
 from tests.support.outcomes import buried, rescheduled
 from tests.support.waiting import eventually
@@ -135,17 +136,6 @@ class AckerBench:
 @pytest.fixture
 async def bench() -> AckerBench:
     return AckerBench()
-
-
-def job(number: int, deliveries: int = 0, *, may_be_unique: bool = False) -> Delivery:
-    return Delivery(
-        f"job-{number}",
-        name="mail",
-        data=number,
-        entry_id=b"%d-0" % number,
-        earlier_deliveries=deliveries,
-        may_be_unique=may_be_unique,
-    )
 
 
 def failed(number: int, delivery: int = 1) -> Rescheduled:

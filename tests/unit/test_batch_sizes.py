@@ -15,21 +15,19 @@ from pychasqui._core.limits import (
 from pychasqui._redis.command_replies import find_client_count
 from pychasqui._worker.batch_sizes import ASK_EVERY_S, KEPT_S, OWN_CONNECTIONS, REFUSED_S, BatchSizes
 from pychasqui.errors import ReplyError
+from tests.support.clock import FakeClock
 from tests.support.memory_broker import MemoryBroker
 
 SMALL = (READ_BATCH, ACK_BATCH)
 LARGE = (READ_COUNT, ACK_BATCH_ALONE)
 
 
-class Clock:
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.now = 1000.0
-        monkeypatch.setattr("pychasqui._worker.batch_sizes.monotonic", lambda: self.now)
-
-
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    return Clock(monkeypatch)
+def clock(monkeypatch: pytest.MonkeyPatch) -> FakeClock:
+    """Batch sizes are hot: they import the clock from `time`, where install() does not replace it."""
+    clock = FakeClock()
+    monkeypatch.setattr("pychasqui._worker.batch_sizes.monotonic", clock)
+    return clock
 
 
 def sizes_of(batch_sizes: BatchSizes) -> tuple[int, int]:
@@ -47,20 +45,20 @@ def test_batches_are_small_until_the_server_has_answered() -> None:
     assert sizes_of(BatchSizes()) == SMALL
 
 
-async def test_a_worker_that_is_alone_uses_large_ones(clock: Clock, broker: MemoryBroker) -> None:
+async def test_a_worker_that_is_alone_uses_large_ones(clock: FakeClock, broker: MemoryBroker) -> None:
     batch_sizes = BatchSizes()
     batch_sizes.request_client_count_if_due(broker)
     assert sizes_of(batch_sizes) == LARGE
 
 
-async def test_batches_of_a_worker_that_writes_events_are_smaller(clock: Clock, broker: MemoryBroker) -> None:
+async def test_batches_of_a_worker_that_writes_events_are_smaller(clock: FakeClock, broker: MemoryBroker) -> None:
     batch_sizes = BatchSizes(writes_events=True)
     assert sizes_of(batch_sizes) == (READ_BATCH_WITH_EVENTS, ACK_BATCH_WITH_EVENTS)
     batch_sizes.request_client_count_if_due(broker)
     assert sizes_of(batch_sizes) == (READ_COUNT, ACK_BATCH_ALONE)
 
 
-async def test_one_more_client_makes_them_small_at_the_next_answer(clock: Clock, broker: MemoryBroker) -> None:
+async def test_one_more_client_makes_them_small_at_the_next_answer(clock: FakeClock, broker: MemoryBroker) -> None:
     batch_sizes = BatchSizes()
     batch_sizes.request_client_count_if_due(broker)
     broker.client_count = OWN_CONNECTIONS + 1
@@ -72,7 +70,7 @@ async def test_one_more_client_makes_them_small_at_the_next_answer(clock: Clock,
     assert (sizes_of(batch_sizes), len(broker.calls)) == (SMALL, 2)
 
 
-async def test_an_old_answer_does_not_count(clock: Clock, broker: MemoryBroker) -> None:
+async def test_an_old_answer_does_not_count(clock: FakeClock, broker: MemoryBroker) -> None:
     batch_sizes = BatchSizes()
     batch_sizes.request_client_count_if_due(broker)
     broker.request_client_count = lambda on_count: None  # type: ignore[method-assign]  # the reply is on its way
@@ -81,7 +79,7 @@ async def test_an_old_answer_does_not_count(clock: Clock, broker: MemoryBroker) 
     assert sizes_of(batch_sizes) == SMALL
 
 
-async def test_a_server_that_does_not_say_is_asked_rarely(clock: Clock, broker: MemoryBroker) -> None:
+async def test_a_server_that_does_not_say_is_asked_rarely(clock: FakeClock, broker: MemoryBroker) -> None:
     batch_sizes = BatchSizes()
     broker.client_count = None
     for _ in range(10):
@@ -94,7 +92,7 @@ async def test_a_server_that_does_not_say_is_asked_rarely(clock: Clock, broker: 
 
 
 @pytest.mark.parametrize("read_count", (1, READ_BATCH, 5000))
-async def test_the_users_bound_holds(clock: Clock, broker: MemoryBroker, read_count: int) -> None:
+async def test_the_users_bound_holds(clock: FakeClock, broker: MemoryBroker, read_count: int) -> None:
     batch_sizes = BatchSizes(read_count)
     assert batch_sizes.read == min(read_count, READ_BATCH)
     batch_sizes.request_client_count_if_due(broker)

@@ -15,22 +15,9 @@ from pychasqui._core.limits import MAX_ERROR_CHARS, MAX_TRACEBACK_CHARS
 from pychasqui._core.retry_options import RetryOverride
 from pychasqui._wire.dead_letter import LastError, encode_dead_letter, encode_letter_of_rejected_entry, read_dead_letter
 from pychasqui._wire.envelope import decode_envelope
-from pychasqui._wire.msgpack import encode_data
 from pychasqui._worker.lanes import Lanes
+from tests.support.jobs import failed_job
 from tests.support.worker_parts import make_shared
-
-
-def job(attempt: int = 0, retry: RetryOverride | None = None, name: str = "mail") -> Delivery:
-    return Delivery(
-        "job-1",
-        name=name,
-        data=7,
-        attempt=attempt,
-        created_at_ms=1_700_000_000_000,
-        retry=retry,
-        payload=encode_data(7),
-        entry_id=b"5-1",
-    )
 
 
 def letter_of(job: Delivery, reason: str, error: BaseException | None, runs: int, worker: str) -> list[bytes]:
@@ -62,7 +49,7 @@ async def failure_of(handler: Any) -> BaseException:
         is_abandoned=bool,
     )
     lanes.start()
-    lanes.put_and_wake([job()])
+    lanes.put_and_wake([failed_job()])
     await lanes.wait_until_all_ran()
     await lanes.stop()
     return failures[0]
@@ -75,7 +62,7 @@ async def failing(_: Delivery) -> None:
 
 class TestDeadLetter:
     async def test_the_official_fields_come_first_and_in_their_order(self) -> None:
-        letter = letter_of(job(attempt=2), "retries_exhausted", await failure_of(failing), 3, "w-1")
+        letter = letter_of(failed_job(attempt=2), "retries_exhausted", await failure_of(failing), 3, "w-1")
         assert letter[::2] == [
             b"d", b"n", b"source_id", b"reason", b"attempts", b"error_type", b"error", b"traceback", b"worker",
         ]  # fmt: skip
@@ -87,24 +74,26 @@ class TestDeadLetter:
         assert fields[b"worker"] == b"w-1"
 
     def test_the_envelope_holds_the_attempt_of_the_run_that_failed(self) -> None:
-        letter = fields_of(letter_of(job(attempt=2, retry=RetryOverride(3)), "unrecoverable", None, 3, "w"))
+        letter = fields_of(letter_of(failed_job(attempt=2, retry=RetryOverride(3)), "unrecoverable", None, 3, "w"))
         envelope = decode_envelope(letter[b"d"])
         assert (envelope.id, envelope.attempt, envelope.retry) == ("job-1", 2, RetryOverride(3))
 
     def test_a_job_without_a_name_has_no_field_for_it(self) -> None:
-        assert b"n" not in fields_of(letter_of(job(name=""), "unrecoverable", None, 1, "w"))
+        assert b"n" not in fields_of(letter_of(failed_job(name=""), "unrecoverable", None, 1, "w"))
 
     def test_a_letter_without_an_error_has_no_fields_for_it(self) -> None:
-        fields = fields_of(letter_of(job(), "retries_exhausted", None, 3, "w"))
+        fields = fields_of(letter_of(failed_job(), "retries_exhausted", None, 3, "w"))
         assert not fields.keys() & {b"error", b"error_type", b"traceback"}
 
     async def test_type_and_text_of_the_error_are_kept(self) -> None:
-        fields = fields_of(letter_of(job(), "unrecoverable", await failure_of(failing), 1, "w"))
+        fields = fields_of(letter_of(failed_job(), "unrecoverable", await failure_of(failing), 1, "w"))
         assert fields[b"error_type"] == b"LookupError"
         assert fields[b"error"] == "no such customer: ünknown".encode()
 
     async def test_the_traceback_names_the_line_that_failed_and_none_of_ours(self) -> None:
-        trace = fields_of(letter_of(job(), "unrecoverable", await failure_of(failing), 1, "w"))[b"traceback"].decode()
+        trace = fields_of(letter_of(failed_job(), "unrecoverable", await failure_of(failing), 1, "w"))[
+            b"traceback"
+        ].decode()
         assert trace.startswith("Traceback (most recent call last):\n")
         assert 'raise LookupError("no such customer: ünknown")' in trace
         assert trace.endswith("LookupError: no such customer: ünknown\n")
@@ -117,7 +106,7 @@ class TestDeadLetter:
             except KeyError as error:
                 raise LookupError("the second") from error
 
-        trace = fields_of(letter_of(job(), "unrecoverable", await failure_of(chained), 1, "w"))[b"traceback"]
+        trace = fields_of(letter_of(failed_job(), "unrecoverable", await failure_of(chained), 1, "w"))[b"traceback"]
         assert b"the first" in trace
         assert b"direct cause" in trace
         assert trace.endswith(b"LookupError: the second\n")
@@ -125,15 +114,17 @@ class TestDeadLetter:
     async def test_the_traceback_shows_notes(self) -> None:
         error = LookupError("x")
         error.add_note("and this is why")
-        trace = fields_of(letter_of(job(), "unrecoverable", error, 1, "w"))[b"traceback"]
+        trace = fields_of(letter_of(failed_job(), "unrecoverable", error, 1, "w"))[b"traceback"]
         assert b"and this is why" in trace
 
     async def test_the_traceback_shows_an_error_inside_a_task_group(self) -> None:
         async def grouped(_: None) -> None:
             async with asyncio.TaskGroup() as group:
-                group.create_task(failing(job()))
+                group.create_task(failing(failed_job()))
 
-        trace = fields_of(letter_of(job(), "unrecoverable", await failure_of(grouped), 1, "w"))[b"traceback"].decode()
+        trace = fields_of(letter_of(failed_job(), "unrecoverable", await failure_of(grouped), 1, "w"))[
+            b"traceback"
+        ].decode()
         assert "no such customer" in trace
 
     async def test_the_traceback_shows_the_errors_inside_any_other_group(self) -> None:
@@ -142,17 +133,19 @@ class TestDeadLetter:
         async def grouped(_: None) -> None:
             raise ExceptionGroup("two", errors)
 
-        trace = fields_of(letter_of(job(), "unrecoverable", await failure_of(grouped), 1, "w"))[b"traceback"].decode()
+        trace = fields_of(letter_of(failed_job(), "unrecoverable", await failure_of(grouped), 1, "w"))[
+            b"traceback"
+        ].decode()
         assert "inside" in trace
         assert "beside" in trace
 
     def test_an_error_that_was_never_raised_has_a_text_too(self) -> None:
-        fields = fields_of(letter_of(job(), "unrecoverable", LookupError("made by hand"), 1, "w"))
+        fields = fields_of(letter_of(failed_job(), "unrecoverable", LookupError("made by hand"), 1, "w"))
         assert fields[b"error"] == b"made by hand"
         assert b"made by hand" in fields[b"traceback"]
 
     def test_long_texts_are_cut(self) -> None:
-        fields = fields_of(letter_of(job(), "unrecoverable", LookupError("x" * 1_000_000), 1, "w"))
+        fields = fields_of(letter_of(failed_job(), "unrecoverable", LookupError("x" * 1_000_000), 1, "w"))
         assert len(fields[b"error"]) == MAX_ERROR_CHARS
         assert len(fields[b"traceback"]) <= MAX_TRACEBACK_CHARS
 
@@ -165,12 +158,12 @@ class TestDeadLetter:
 
             dive(500)
 
-        trace = fields_of(letter_of(job(), "unrecoverable", await failure_of(deep), 1, "w"))[b"traceback"]
+        trace = fields_of(letter_of(failed_job(), "unrecoverable", await failure_of(deep), 1, "w"))[b"traceback"]
         assert len(trace) <= MAX_TRACEBACK_CHARS
         assert trace.endswith(b"LookupError: at the bottom\n")
 
     def test_text_that_utf_8_cannot_hold_is_escaped(self) -> None:
-        fields = fields_of(letter_of(job(), "unrecoverable", LookupError("\ud800 half"), 1, "w"))
+        fields = fields_of(letter_of(failed_job(), "unrecoverable", LookupError("\ud800 half"), 1, "w"))
         assert fields[b"error"] == rb"\ud800 half"
         fields[b"traceback"].decode()
 
@@ -179,18 +172,18 @@ class TestDeadLetter:
             def __str__(self) -> str:
                 raise RuntimeError("no words")
 
-        fields = fields_of(letter_of(job(), "unrecoverable", Mute(), 1, "w"))
+        fields = fields_of(letter_of(failed_job(), "unrecoverable", Mute(), 1, "w"))
         assert fields[b"error"] == b"(a %b whose text cannot be made)" % fields[b"error_type"]
         assert fields[b"error_type"].endswith(b"Mute")
 
     def test_a_type_with_a_long_name_is_cut(self) -> None:
         kind = type("E" * 1000, (Exception,), {})
-        assert len(fields_of(letter_of(job(), "unrecoverable", kind(), 1, "w"))[b"error_type"]) == 200
+        assert len(fields_of(letter_of(failed_job(), "unrecoverable", kind(), 1, "w"))[b"error_type"]) == 200
 
     @given(st.text(st.characters()), st.text(max_size=50))
     def test_any_text_can_be_kept(self, text: str, name: str) -> None:
         """Half a surrogate pair is text in Python, and escaped because UTF-8 has no bytes for it."""
-        fields = fields_of(letter_of(job(name=name), "unrecoverable", ValueError(text), 1, "w"))
+        fields = fields_of(letter_of(failed_job(name=name), "unrecoverable", ValueError(text), 1, "w"))
         assert fields[b"error"] == text[:MAX_ERROR_CHARS].encode("utf-8", "backslashreplace")
         assert fields.get(b"n", b"").decode() == name
         assert decode_envelope(fields[b"d"]).id == "job-1"
@@ -246,7 +239,7 @@ class TestRejectedLetter:
 
 class TestReading:
     def test_a_letter_of_a_job_can_be_read_back(self) -> None:
-        letter = read_dead_letter([b"9-1", letter_of(job(2), "unrecoverable", LookupError("no"), 3, "w-1")])
+        letter = read_dead_letter([b"9-1", letter_of(failed_job(2), "unrecoverable", LookupError("no"), 3, "w-1")])
         assert (letter.dlq_id, letter.source_id, letter.reason, letter.name) == ("9-1", "5-1", "unrecoverable", "mail")
         assert (letter.job_id, letter.attempts, letter.worker, letter.data) == ("job-1", 3, "w-1", 7)
         assert (letter.error_type, letter.error, letter.detail) == ("LookupError", "no", None)

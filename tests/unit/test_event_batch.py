@@ -40,7 +40,7 @@ class FakeSocket:
         self.answers.append(on_reply)
 
 
-class Desk:
+class EventBatchBench:
     def __init__(self) -> None:
         self.socket = FakeSocket()
         self.written: list[tuple[int, RedisTrouble | None]] = []
@@ -52,53 +52,53 @@ class Desk:
 
 
 @pytest.fixture
-def desk() -> Desk:
-    return Desk()
+def bench() -> EventBatchBench:
+    return EventBatchBench()
 
 
-def test_completed_jobs_leave_in_one_call(desk: Desk) -> None:
-    desk.send(completed=[FIRST, SECOND])
+def test_completed_jobs_leave_in_one_call(bench: EventBatchBench) -> None:
+    bench.send(completed=[FIRST, SECOND])
     words = b"1000 {chasqui:q}:result: job-1 mail 1 1000 1250 250000 job-2 mail 3".split()
     expected = [b"EVALSHA", WRITE_COMPLETED.hash, b"1", KEYS.events.encode(), *words, b"", b"1260", b"1000"]
-    assert desk.socket.sent == [expected]
+    assert bench.socket.sent == [expected]
 
 
-def test_other_events_leave_first_each_with_its_number_of_words(desk: Desk) -> None:
-    desk.send(others=[Event("drained", at_ms=5), Event("active", "job-1", "mail", at_ms=6)], completed=[FIRST])
-    others, completed = desk.socket.sent
+def test_other_events_leave_first_each_with_its_number_of_words(bench: EventBatchBench) -> None:
+    bench.send(others=[Event("drained", at_ms=5), Event("active", "job-1", "mail", at_ms=6)], completed=[FIRST])
+    others, completed = bench.socket.sent
     assert others[:5] == [b"EVALSHA", WRITE_EVENTS.hash, b"1", KEYS.events.encode(), b"1000"]
     assert others[5:12] == [b"6", b"e", b"drained", b"id", b"", b"ts", b"5"]
     assert others[12:] == b"8 e active id job-1 ts 6 n mail".split()
     assert completed[1] == WRITE_COMPLETED.hash
 
 
-def test_an_empty_batch_sends_nothing(desk: Desk) -> None:
-    desk.send()
-    assert (desk.socket.sent, desk.written) == ([], [])
+def test_an_empty_batch_sends_nothing(bench: EventBatchBench) -> None:
+    bench.send()
+    assert (bench.socket.sent, bench.written) == ([], [])
 
 
-def test_a_server_that_is_slow_to_take_what_is_written_gets_no_events(desk: Desk) -> None:
-    desk.socket.is_congested = True
-    desk.send(others=[Event("drained")], completed=[FIRST, SECOND])
-    assert desk.socket.sent == []
-    assert [count for count, _ in desk.written] == [1, 2]
-    assert {str(trouble) for _, trouble in desk.written} == {"the server is slow to take what is written"}
+def test_a_server_that_is_slow_to_take_what_is_written_gets_no_events(bench: EventBatchBench) -> None:
+    bench.socket.is_congested = True
+    bench.send(others=[Event("drained")], completed=[FIRST, SECOND])
+    assert bench.socket.sent == []
+    assert [count for count, _ in bench.written] == [1, 2]
+    assert {str(trouble) for _, trouble in bench.written} == {"the server is slow to take what is written"}
 
 
 @pytest.mark.parametrize("trouble", (ReplyError("OOM command not allowed"), ConnectionLost("cut")))
-def test_the_writer_learns_of_each_answer(desk: Desk, trouble: RedisTrouble) -> None:
-    desk.send(others=[Event("drained")], completed=[FIRST, SECOND])
-    for answer, reply in zip(desk.socket.answers, (1, trouble), strict=True):
+def test_the_writer_learns_of_each_answer(bench: EventBatchBench, trouble: RedisTrouble) -> None:
+    bench.send(others=[Event("drained")], completed=[FIRST, SECOND])
+    for answer, reply in zip(bench.socket.answers, (1, trouble), strict=True):
         answer(reply)
-    assert desk.written == [(1, None), (2, trouble)]
+    assert bench.written == [(1, None), (2, trouble)]
 
 
-def test_a_script_that_the_server_has_lost_is_sent_as_text_with_the_next_events(desk: Desk) -> None:
+def test_a_script_that_the_server_has_lost_is_sent_as_text_with_the_next_events(bench: EventBatchBench) -> None:
     for _ in range(2):
-        desk.send(completed=[FIRST])
-        desk.socket.answers[-1](ReplyError("NOSCRIPT No matching script"))
-    assert [words[0] for words in desk.socket.sent] == [b"EVALSHA", b"EVAL"]
-    assert [count for count, _ in desk.written] == [1, 1]
+        bench.send(completed=[FIRST])
+        bench.socket.answers[-1](ReplyError("NOSCRIPT No matching script"))
+    assert [words[0] for words in bench.socket.sent] == [b"EVALSHA", b"EVAL"]
+    assert [count for count, _ in bench.written] == [1, 1]
 
 
 def test_events_are_dropped_while_the_connection_is_lost() -> None:

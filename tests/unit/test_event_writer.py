@@ -38,10 +38,6 @@ class EventWriterBench:
         """Kinds of events and job ids, as they are in the event stream."""
         return [(event.kind, event.job_id) for event in self.broker.events]
 
-    def answer_last(self, trouble: RedisTrouble | None) -> None:
-        batch = self.batches[-1]
-        batch.on_written(len(batch.others) + len(batch.completed), trouble)
-
     def start(self, number: int, **fields: Any) -> Delivery:
         job = Delivery(f"job-{number}", name="mail", data=number, **fields)
         self.event_writer.queue_active_event(job)
@@ -210,17 +206,17 @@ class TestDropping:
 
     @pytest.mark.parametrize("trouble", (ReplyError("OOM command not allowed"), ConnectionLost("cut")))
     def test_events_that_are_refused_or_lost_are_counted(self, bench: EventWriterBench, trouble: RedisTrouble) -> None:
-        bench.event_writer.write_or_drop_events_behind_active([Event("drained")])
         bench.end(bench.start(1), bench.start(2))
         assert bench.event_writer.dropped == 0
-        for batch in bench.batches:
-            batch.on_written(len(batch.others) + len(batch.completed), trouble)
+        bench.broker.trouble_of["write_or_drop_events"] = trouble
+        bench.event_writer.write_or_drop_events_behind_active([Event("drained")])
+        bench.end(bench.start(3), bench.start(4))
         assert bench.event_writer.dropped == 3
 
     def test_a_line_is_written_once_until_events_are_taken_again(
         self, bench: EventWriterBench, lines: Callable[[], list[str]]
     ) -> None:
-        for reply in (
+        for trouble in (
             None,
             ReplyError("OOM no"),
             ReplyError("OOM no"),
@@ -229,8 +225,8 @@ class TestDropping:
             ConnectionLost("cut"),
             ReplyError("OOM no"),
         ):
+            bench.broker.trouble_of = {} if trouble is None else {"write_or_drop_events": trouble}
             bench.event_writer.write_or_drop_events_behind_active([Event("drained")])
-            bench.answer_last(reply)
         assert lines() == [f"{DROPPED}: OOM no", f"{DROPPED}: cut"]
         assert bench.event_writer.dropped == 4
 

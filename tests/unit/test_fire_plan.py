@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from pychasqui import MissedFiresPolicy, RepeatPattern, next_fire
+from pychasqui import MissedFiresPolicy, RepeatPattern
 from pychasqui._core.fire_plan import GRACE_MS, MAX_CATCHUP, MAX_FIRES, FirePlan, find_first_fire_ms, plan_fires
-from pychasqui._core.repeat_pattern import RepeatSpec
+from tests.support.repeatables import spec, windows
 
 every, cron = RepeatPattern.every, RepeatPattern.cron
 skip, fire_once, fire_all = MissedFiresPolicy.skip, MissedFiresPolicy.fire_once, MissedFiresPolicy.fire_all
@@ -20,17 +19,6 @@ skip, fire_once, fire_all = MissedFiresPolicy.skip, MissedFiresPolicy.fire_once,
 
 def ms(text: str) -> int:
     return int(datetime.fromisoformat(text).replace(tzinfo=ZoneInfo("UTC")).timestamp() * 1000)
-
-
-def spec(pattern: RepeatPattern | None = None, **options: Any) -> RepeatSpec:
-    return RepeatSpec(**{"job_name": "tick", "payload": b"\xc0", "pattern": pattern or every(60_000), **options})
-
-
-def windows(pattern: RepeatPattern, after_ms: int, until_ms: int) -> list[int]:
-    found = []
-    while (fire_ms := next_fire(pattern, after_ms)) is not None and fire_ms <= until_ms:
-        found.append(after_ms := fire_ms)
-    return found
 
 
 NOW = ms("2027-01-01T12:00")

@@ -338,7 +338,7 @@ async def test_a_lost_job_is_not_started_between_the_renewal_and_the_news_of_the
         redis.stolen = {b"2-0"}
         mine.lease.renew(monotonic() - 1)
 
-        gate.set()  # the lane's next step now stands in the loop's queue, before anything that the keeper adds
+        gate.set()  # the lane's next step now stands in the loop's queue, before anything that the heartbeat adds
         give_up_at = monotonic() + 0.3
         while mine.lease.until < monotonic() < give_up_at:
             time.sleep(0.001)

@@ -18,14 +18,11 @@ from pychasqui._worker.lanes import Lanes
 from pychasqui._worker.shared import Holdings
 from pychasqui._worker.task_ends import CLEANUP_S
 from tests.support.contexts import Suspension
+from tests.support.jobs import job
 from tests.support.waiting import eventually
 from tests.support.worker_parts import make_shared
 
 PATIENCE_S = 1.0
-
-
-def job(number: int, deliveries: int = 0) -> Delivery:
-    return Delivery(f"job-{number}", name="mail", data=number, entry_id=b"%d-0" % number, earlier_deliveries=deliveries)
 
 
 class LanesBench:

@@ -8,32 +8,18 @@ from typing import Any
 
 import pytest
 
-from pychasqui._core.delivery import Delivery
 from pychasqui._core.failure import read_failure
 from pychasqui._core.outcome import Dead, FailedRun, Retry, decide_retry_or_dead, find_max_attempts, make_failed_run
 from pychasqui._core.retry_options import BackoffSpec, RetryOverride, RetryPolicy
-from pychasqui._wire.msgpack import encode_data
 from pychasqui.errors import InvalidArgument, InvalidType, RetryLater, Snooze, UnrecoverableError
+from tests.support.jobs import failed_job
 
 POLICY = RetryPolicy(initial_ms=100, max_ms=30_000, multiplier=2.0, jitter_ms=0)
 
 
-def job(attempt: int = 0, retry: RetryOverride | None = None, name: str = "mail") -> Delivery:
-    return Delivery(
-        "job-1",
-        name=name,
-        data=7,
-        attempt=attempt,
-        created_at_ms=1_700_000_000_000,
-        retry=retry,
-        payload=encode_data(7),
-        entry_id=b"5-1",
-    )
-
-
 def verdict(error: BaseException, attempt: int = 0, retry: RetryOverride | None = None, max_attempts: int = 3) -> Any:
     return decide_retry_or_dead(
-        job(attempt, retry), read_failure(error), max_attempts, POLICY, lambda spread: spread - 1
+        failed_job(attempt, retry), read_failure(error), max_attempts, POLICY, lambda spread: spread - 1
     )
 
 
@@ -103,10 +89,10 @@ class TestJudge:
         assert verdict(Sloppy()) == Retry(100)
 
     def test_runs_allowed_are_the_jobs_own_or_the_workers(self) -> None:
-        assert find_max_attempts(job(), 3) == 3
-        assert find_max_attempts(job(retry=RetryOverride(None)), 3) == 3
-        assert find_max_attempts(job(retry=RetryOverride(0)), 3) == 0
-        assert find_max_attempts(job(retry=RetryOverride(9)), 3) == 9
+        assert find_max_attempts(failed_job(), 3) == 3
+        assert find_max_attempts(failed_job(retry=RetryOverride(None)), 3) == 3
+        assert find_max_attempts(failed_job(retry=RetryOverride(0)), 3) == 0
+        assert find_max_attempts(failed_job(retry=RetryOverride(9)), 3) == 9
 
 
 class TestSnooze:
@@ -116,7 +102,9 @@ class TestSnooze:
 
     def test_a_snooze_beyond_its_limit_is_dead(self) -> None:
         failure = read_failure(Snooze(1, limit=2))
-        verdicts = [decide_retry_or_dead(job(), failure, 3, POLICY, lambda spread: 0, snoozes) for snoozes in (1, 2, 3)]
+        verdicts = [
+            decide_retry_or_dead(failed_job(), failure, 3, POLICY, lambda spread: 0, snoozes) for snoozes in (1, 2, 3)
+        ]
         assert verdicts == [Retry(1000, False), Dead("retries_exhausted"), Dead("retries_exhausted")]
 
     @pytest.mark.parametrize("limit", (-1, 10**9))
@@ -142,7 +130,7 @@ class TestSnooze:
 
 
 def test_a_failed_run_keeps_numbers_and_texts_but_neither_the_error_nor_its_frames() -> None:
-    failed = job(attempt=2)
+    failed = failed_job(attempt=2)
     failed.started_at, failed.ended_at = 10.0, 10.25
     run = make_failed_run(failed, read_failure(LookupError("no such customer")))
     assert run == FailedRun(3, 250_000, "err", "LookupError", "no such customer")

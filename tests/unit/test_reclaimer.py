@@ -20,7 +20,8 @@ from pychasqui._worker.living_workers import LivingWorkers
 from pychasqui._worker.reclaimer import Reclaimer, find_suspects_by_expired_lease
 from pychasqui._worker.shared import Signal
 from tests.support.clock import FakeClock
-from tests.support.memory_broker import Held, MemoryBroker
+from tests.support.memory_broker import MemoryBroker
+from tests.support.memory_state import Held
 from tests.support.waiting import eventually
 from tests.support.worker_parts import make_shared
 

@@ -17,20 +17,16 @@ from hypothesis import strategies as st
 from pychasqui import InvalidArgument, InvalidType, MissedFiresPolicy, RepeatPattern, next_fire, next_fires
 from pychasqui._core.fire_times import LAST_MS
 from pychasqui._core.repeat_pattern import (
-    RepeatSpec,
     check_and_make_missed_fires_policy,
     check_and_make_repeat_pattern,
     make_default_repeatable_key,
 )
 from tests.support.cases import in_one_test
+from tests.support.repeatables import spec, windows
 
 every, cron = RepeatPattern.every, RepeatPattern.cron
 skip, fire_once, fire_all = MissedFiresPolicy.skip, MissedFiresPolicy.fire_once, MissedFiresPolicy.fire_all
 HOUR, DAY = 3600, 86_400
-
-
-def spec(pattern: RepeatPattern | None = None, **options: Any) -> RepeatSpec:
-    return RepeatSpec(**{"job_name": "tick", "payload": b"\xc0", "pattern": pattern or every(60_000), **options})
 
 
 def ms(text: str, zone: str = "UTC") -> int:
@@ -42,13 +38,6 @@ def ms(text: str, zone: str = "UTC") -> int:
 
 def printable(fires: Sequence[int], zone: str = "UTC") -> list[str]:
     return [datetime.fromtimestamp(fire / 1000, ZoneInfo(zone)).isoformat() for fire in fires]
-
-
-def windows(pattern: RepeatPattern, after_ms: int, until_ms: int) -> list[int]:
-    found = []
-    while (fire_ms := next_fire(pattern, after_ms)) is not None and fire_ms <= until_ms:
-        found.append(after_ms := fire_ms)
-    return found
 
 
 # Construction

@@ -16,7 +16,6 @@ from pychasqui.errors import (
     ConnectionLost,
     DecodeError,
     JobFailed,
-    RedisTrouble,
     ReplyError,
     ResultExpired,
     ResultNotStored,
@@ -24,29 +23,10 @@ from pychasqui.errors import (
 from pychasqui.events import QueueEvent, QueueEvents
 from pychasqui.inspector import Inspector
 from pychasqui.results import EXPLAINED_AT_ONCE, MAX_REMEMBERED_JOBS, ReplayedJobs, Results, decode_results
+from tests.support.fake_surfaces import FakeResults
 from tests.support.waiting import eventually
 
 PATIENCE_S = 2.0
-
-
-class FakeResults:
-    """Stored results and recent events, as ResultsBroker and EventsBroker read them."""
-
-    def __init__(self) -> None:
-        self.stored: dict[str, bytes] = {}
-        self.recent: list[list[Any]] = []
-        self.asked: list[list[str]] = []
-        self.troubles: list[RedisTrouble] = []
-
-    async def read_results(self, job_ids: list[str]) -> list[bytes | None]:
-        self.asked.append(list(job_ids))
-        await asyncio.sleep(0)
-        return [self.stored.get(job_id) for job_id in job_ids]
-
-    async def read_newest_events(self, count: int) -> list[list[Any]]:
-        if self.troubles:
-            raise self.troubles.pop()
-        return self.recent
 
 
 class FakeEvents:

@@ -23,14 +23,11 @@ from pychasqui._worker.plain_handler import as_async_handler
 from pychasqui._worker.run_watch import RunWatch
 from pychasqui._worker.thread_lanes import ThreadLanes
 from pychasqui.errors import JobTimeout, Snooze
+from tests.support.jobs import job
 from tests.support.waiting import eventually
 from tests.support.worker_parts import make_shared
 
 Handler = Callable[[Delivery], Awaitable[Any]]
-
-
-def job(number: int, timeout_s: float = 0.0, name: str = "mail") -> Delivery:
-    return Delivery(f"job-{number}", name=name, data=number, entry_id=b"%d-0" % number, timeout_s=timeout_s)
 
 
 class WatchBench:
@@ -101,7 +98,7 @@ async def sleep_long(_: Delivery) -> None:
 
 async def test_a_run_is_stopped_when_its_time_is_over() -> None:
     async with watching(sleep_long, 2) as bench:
-        bench.put_and_wake(job(1, 0.05), job(2, 0.1))
+        bench.put_and_wake(job(1, timeout_s=0.05), job(2, timeout_s=0.1))
         await eventually(lambda: len(bench.errors) == 2)
         assert all(type(error) is JobTimeout for error in bench.errors.values())
         assert str(bench.errors["job-1"]) == "the run took longer than its timeout of 0.05 s, and was stopped"
@@ -109,7 +106,7 @@ async def test_a_run_is_stopped_when_its_time_is_over() -> None:
 
 async def test_no_run_is_stopped_early() -> None:
     async with watching(sleep_long, 200) as bench:
-        bench.put_and_wake(*(job(number, random.uniform(0.02, 0.5)) for number in range(200)))
+        bench.put_and_wake(*(job(number, timeout_s=random.uniform(0.02, 0.5)) for number in range(200)))
         await eventually(lambda: len(bench.errors) == 200)
         assert min(bench.late_s) >= 0
 
@@ -117,7 +114,7 @@ async def test_no_run_is_stopped_early() -> None:
 async def test_the_worker_has_a_time_for_all_jobs_and_for_some_names() -> None:
     timeouts = RunTimeouts(0.05, {"report": 60.0})
     async with watching(sleep_long, 3, timeouts) as bench:
-        bench.put_and_wake(job(1), job(2, name="report"), job(3, 60.0))
+        bench.put_and_wake(job(1), job(2, name="report"), job(3, timeout_s=60.0))
         await eventually(lambda: bench.errors)
         await asyncio.sleep(0.1)
         assert set(bench.errors) == {"job-1"}
@@ -139,7 +136,7 @@ async def test_the_next_job_of_the_lane_is_not_cancelled() -> None:
             await asyncio.sleep(60)
 
     async with watching(handler) as bench:
-        bench.put_and_wake(job(1, 0.02), job(2))
+        bench.put_and_wake(job(1, timeout_s=0.02), job(2))
         await eventually(lambda: bench.errors)
         assert bench.done == ["job-1"]
         assert type(bench.errors["job-2"]) is TimeoutError
@@ -153,7 +150,7 @@ async def test_a_timeout_of_the_handlers_own_is_its_own_error() -> None:
             await asyncio.sleep(60)
 
     async with watching(handler) as bench:
-        bench.put_and_wake(job(1, 60.0))
+        bench.put_and_wake(job(1, timeout_s=60.0))
         await eventually(lambda: bench.errors)
         assert type(bench.errors["job-1"]) is TimeoutError
 
@@ -166,7 +163,7 @@ async def test_an_error_of_the_cleanup_is_the_cause_of_the_timeout() -> None:
             raise LookupError("while it cleaned up")
 
     async with watching(handler) as bench:
-        bench.put_and_wake(job(1, 0.02))
+        bench.put_and_wake(job(1, timeout_s=0.02))
         await eventually(lambda: bench.errors)
         assert isinstance(bench.errors["job-1"].__cause__, LookupError)
 
@@ -179,7 +176,7 @@ async def test_a_handler_may_still_ask_for_a_later_run() -> None:
             raise Snooze(5) from None
 
     async with watching(handler) as bench:
-        bench.put_and_wake(job(1, 0.02))
+        bench.put_and_wake(job(1, timeout_s=0.02))
         await eventually(lambda: bench.errors)
         assert type(bench.errors["job-1"]) is Snooze
 
@@ -200,7 +197,7 @@ async def test_a_handler_that_goes_on_keeps_its_lane_and_is_named_in_the_log(
 
     with caplog.at_level(logging.WARNING, "chasqui.worker"):
         async with watching(swallow) as bench:
-            bench.put_and_wake(job(1, 0.02), job(2))
+            bench.put_and_wake(job(1, timeout_s=0.02), job(2))
             await eventually(lambda: caplog.records)
             assert [one.id for one in bench.shared.holdings.list_running_jobs()] == ["job-1"]
             assert (cancellations, bench.errors, bench.done) == (3, {}, [])
@@ -218,24 +215,24 @@ async def test_a_thread_is_asked_and_its_result_counts() -> None:
             time.sleep(0.002)
 
     async with watching(wait_until_asked, kind=ThreadLanes) as bench:
-        bench.put_and_wake(job(1, 0.02))
+        bench.put_and_wake(job(1, timeout_s=0.02))
         await eventually(lambda: bench.done == ["job-1"])
 
 
 async def test_a_coroutine_that_a_thread_leaves_to_the_loop_is_cancelled() -> None:
     plain: Any = as_async_handler(lambda delivery: sleep_long(delivery))  # type: ignore[arg-type]
     async with watching(plain, concurrency=2, kind=ThreadLanes) as bench:
-        bench.put_and_wake(job(1, 0.02), job(2, 0.02))
+        bench.put_and_wake(job(1, timeout_s=0.02), job(2, timeout_s=0.02))
         await eventually(lambda: len(bench.errors) == 2)
         assert {type(error) for error in bench.errors.values()} == {JobTimeout}
-        bench.put_and_wake(job(3, 60.0), job(4, 0.02))
+        bench.put_and_wake(job(3, timeout_s=60.0), job(4, timeout_s=0.02))
         await eventually(lambda: "job-4" in bench.errors)
         assert "job-3" not in bench.errors
 
 
 async def test_a_run_that_is_given_more_time_has_it() -> None:
     async with watching(sleep_long) as bench:
-        one = job(1, 0.05)
+        one = job(1, timeout_s=0.05)
         bench.put_and_wake(one)
         await eventually(lambda: one.started_at)
         bench.stops.extend_timeout_if_any_is_set(one.entry_id, 0.1)
@@ -269,7 +266,7 @@ async def test_a_watch_without_a_timeout_has_no_timer() -> None:
 
 async def test_the_timer_ends_with_the_last_job_that_has_a_timeout() -> None:
     async with watching(lambda _: asyncio.sleep(0)) as bench:
-        bench.put_and_wake(job(1, 0.01))
+        bench.put_and_wake(job(1, timeout_s=0.01))
         assert bench.watch._timer is not None
         await eventually(lambda: bench.watch._timer is None)
 
@@ -334,7 +331,7 @@ class TestCancellations:
 
     async def test_a_job_with_a_timeout_is_cancelled_for_the_first_of_both_reasons(self) -> None:
         async with watching(sleep_long) as bench:
-            one = job(1, 60.0)
+            one = job(1, timeout_s=60.0)
             bench.put_and_wake(one)
             await eventually(lambda: one.started_at)
             bench.watch.set_cancellations_and_stop_jobs(Cancellations(frozenset({b"1-0"})))

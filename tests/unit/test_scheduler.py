@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any, cast
 
@@ -33,6 +33,7 @@ from pychasqui._worker.scheduler import (
 )
 from pychasqui.errors import DecodeError
 from tests.support.clock import FakeClock
+from tests.support.fake_surfaces import FakeRepeats
 from tests.support.worker_parts import ignore_death
 from tests.support.zones import without_zone_database
 
@@ -207,37 +208,6 @@ class TestCalls:
         assert list(batch_fires_and_yield_loop_turns(iter([]))) == []
 
 
-class FakeRepeats:
-    """Answers with `found`; `meanwhile` happens while a call is on its way."""
-
-    def __init__(self) -> None:
-        self.connection = self
-        self.found = DueRepeatables(True, NOW, -1, [])
-        self.fired: list[list[FireDecision]] = []
-        self.aside: list[tuple[DueSpec, str]] = []
-        self.refusal: str | None = ""
-        self.moves = True
-        self.releases = 0
-        self.asked_for: list[int] = []
-        self.meanwhile: Callable[[], None] = lambda: None
-
-    async def try_to_lead_and_list_due(self, holder: str, lease_ms: int, batch: int) -> DueRepeatables:
-        self.asked_for.append(batch)
-        return self.found
-
-    async def fire_those_unchanged(self, fires: list[FireDecision]) -> list[bool]:
-        self.fired.append(fires)
-        self.meanwhile()
-        return [self.moves] * len(fires)
-
-    async def release_scheduler_lease_if_held(self, holder: str) -> None:
-        self.releases += 1
-
-    async def try_to_bury_repeatable(self, due: DueSpec, detail: str, now_ms: int) -> str | None:
-        self.aside.append((due, detail))
-        return self.refusal
-
-
 def scheduler_of(repeats: FakeRepeats, *, tick_s: float, living: LivingWorkers | None = None) -> SchedulerService:
     broker = cast(RepeatablesBroker, repeats)
     return SchedulerService(broker, "me", on_death=ignore_death, living_workers=living, tick_s=tick_s)
@@ -246,7 +216,7 @@ def scheduler_of(repeats: FakeRepeats, *, tick_s: float, living: LivingWorkers |
 class SchedulerBench:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.clock = FakeClock().install(monkeypatch)
-        self.repeats = FakeRepeats()
+        self.repeats = FakeRepeats(NOW)
         self.living = LivingWorkers()
         self.scheduler = scheduler_of(self.repeats, tick_s=1.5, living=self.living)
 
@@ -403,6 +373,6 @@ class TestTick:
         assert bench.looks_at == pytest.approx(0.05)
 
     async def test_a_late_fire_has_a_grace_of_several_ticks(self) -> None:
-        slow = scheduler_of(FakeRepeats(), tick_s=60)
+        slow = scheduler_of(FakeRepeats(NOW), tick_s=60)
         assert slow._grace_ms == 180_000
-        assert scheduler_of(FakeRepeats(), tick_s=0.01)._grace_ms == GRACE_MS
+        assert scheduler_of(FakeRepeats(NOW), tick_s=0.01)._grace_ms == GRACE_MS

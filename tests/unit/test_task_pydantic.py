@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 import typing
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -16,9 +15,9 @@ import pytest
 
 from pychasqui._tasks.definition import TaskDefinition
 from pychasqui._tasks.pydantic_types import DataMismatchError
-from pychasqui._tasks.signature import Signature, check_and_read_parameters
-from pychasqui._wire.msgpack import decode_data, encode_data
+from pychasqui._tasks.signature import check_and_read_parameters
 from pychasqui.errors import InvalidArgument
+from tests.support.signatures import signature, trip
 
 pydantic = pytest.importorskip("pydantic")
 
@@ -40,17 +39,6 @@ class Line(pydantic.BaseModel):  # type: ignore[name-defined,misc]
 @dataclass
 class Basket:
     lines: list[Line]
-
-
-def signature(function: Callable[..., Any]) -> Signature:
-    return Signature(
-        function.__name__, function, check_and_read_parameters(function.__name__, function, lambda default: False)
-    )
-
-
-def trip(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    own = signature(function)
-    return own.read(decode_data(encode_data(own.check_arguments_and_make_data(args, kwargs))))
 
 
 def order(basket: Basket, key: UUID, number: Annotated[int, pydantic.Field(gt=0)] = 1) -> None: ...

@@ -21,11 +21,11 @@ from hypothesis import strategies as st
 
 from pychasqui import Depends
 from pychasqui._tasks.pydantic_types import DataMismatchError
-from pychasqui._tasks.signature import Signature, check_and_read_parameters
+from pychasqui._tasks.signature import check_and_read_parameters
 from pychasqui._tasks.unencodable_data import find_unencodable_value_if_any
-from pychasqui._wire.msgpack import decode_data, encode_data
 from pychasqui.errors import InvalidArgument
 from tests.support.cases import in_one_test
+from tests.support.signatures import signature, trip
 
 
 class Colour(enum.Enum):
@@ -77,18 +77,6 @@ def nested(levels: int) -> Any:
     for _ in range(levels):
         value = [value]
     return value
-
-
-def signature(function: Callable[..., Any]) -> Signature:
-    return Signature(
-        function.__name__, function, check_and_read_parameters(function.__name__, function, lambda default: False)
-    )
-
-
-def trip(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Sends a call and reads it, through MessagePack."""
-    own = signature(function)
-    return own.read(decode_data(encode_data(own.check_arguments_and_make_data(args, kwargs))))
 
 
 def send_mail(to: str, subject: str = "hello") -> int:
