@@ -133,7 +133,7 @@ async def two_and_a_pool(a: str, b: int, pool: str) -> Any:
     return a, b, pool
 
 
-def test_what_a_lifespan_yields_is_passed_by_name_behind_the_data() -> None:
+def test_values_of_a_lifespan_are_passed_by_name_behind_the_data() -> None:
     call = make_direct_call(signature(two), partial(two_and_a_pool, pool="pool"))
     assert run(call, {"a": "x", "b": 1}) == (("x", 1, "pool"), [str, int, str])
     assert run(call, {"b": 1, "a": "x"}) == (("x", 1, "pool"), [str, int, str])
