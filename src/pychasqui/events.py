@@ -73,7 +73,7 @@ class QueueEvents:
         # A blocked read holds its connection, so the timeout is the blocking time and two seconds more.
         keys = Keys(queue_name)
         broker = self._connector.make_broker(keys, timeout_s=self._block_ms / 1000 + 2.0)
-        self._set_broker_and_reset_state(EventsBroker(broker, keys))
+        self._set_broker_and_initial_state(EventsBroker(broker, keys))
 
     def _check_and_set_what_to_read(
         self,
@@ -91,7 +91,7 @@ class QueueEvents:
         self._names = _check_filter("names", names)
         self._job_ids = _check_filter("job_ids", job_ids)
 
-    def _set_broker_and_reset_state(self, broker: EventsBroker) -> None:
+    def _set_broker_and_initial_state(self, broker: EventsBroker) -> None:
         self._broker = broker
         self._inbox: deque[QueueEvent] = deque()
         self._past_ids: deque[str] = deque(maxlen=MAX_REMEMBERED_IDS)  # of the last events that it does not read again
@@ -109,7 +109,7 @@ class QueueEvents:
         events = cls.__new__(cls)  # not by its constructor, which needs the URL of a server
         events._check_and_set_what_to_read(queue_name)
         events._connector = None
-        events._set_broker_and_reset_state(broker)
+        events._set_broker_and_initial_state(broker)
         return events
 
     @property

@@ -49,7 +49,7 @@ class QueueExporter:
 
     @property
     def metrics_port(self) -> int:
-        """The port that it listens on; after start() it is never 0."""
+        """The port that it listens on; after start() it is 0 only if metrics_host is the path of a socket."""
         return self._server.port
 
     async def run(self, *, handle_signals: bool = False) -> None:

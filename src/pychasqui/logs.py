@@ -147,7 +147,7 @@ def _make_message(record: logging.LogRecord) -> str:
 def _join_fields_that_fit_as_json(fields: dict[str, Any]) -> str:
     members, chars, is_cut = list[str](), 0, False
     for field, value in fields.items():
-        member = f"{json.dumps(str(field)[:MAX_NAME_CHARS])}:{_to_bounded_json(value)}"
+        member = f"{json.dumps(str(field)[:MAX_NAME_CHARS])}:{_encode_as_json_or_cut_text(value)}"
         if chars + len(member) > MAX_LINE_CHARS:
             is_cut = True
             continue
@@ -158,7 +158,7 @@ def _join_fields_that_fit_as_json(fields: dict[str, Any]) -> str:
     return "{" + ",".join(members) + "}"
 
 
-def _to_bounded_json(value: Any) -> str:
+def _encode_as_json_or_cut_text(value: Any) -> str:
     """Returns JSON for any value; a value that JSON cannot hold, or that is too long, becomes text."""
     if isinstance(value, str):
         return json.dumps(value[:MAX_TEXT_CHARS])

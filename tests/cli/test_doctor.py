@@ -283,7 +283,9 @@ def sentinel_answer(master: Address, *replicas: Address) -> SentinelAnswer:
 @pytest.mark.parametrize(("host", "text"), (("10.0.0.1", "10.0.0.1:6379"), ("::1", "::1:6379"), ("::1", "[::1]:6379")))
 def test_the_master_is_no_replica_although_a_sentinel_that_missed_a_failover_lists_it(host: str, text: str) -> None:
     master, former = Address(host, 6379), Address(host, 6380)
-    known = merge_replicas([sentinel_answer(master, former), sentinel_answer(former, master)], Address.parse(text))
+    known = merge_replicas(
+        [sentinel_answer(master, former), sentinel_answer(former, master)], Address.parse_with_port_or_zero(text)
+    )
     assert known == [KnownReplica(str(former), former)]
     info = {"slave0": f"ip={host},port=6380,state=online,offset=0,lag=0"}
     health = parse_replica_health(info, known)

@@ -123,7 +123,11 @@ def _make_master_health(
 
 def _describe_replica(line: NodeLine) -> KnownReplica:
     is_down = DOWN_FLAGS & set(line.flags) or not (line.is_linked or "myself" in line.flags)
-    return KnownReplica(line.address, Address.parse(line.ip_and_port), "is down, as other nodes say" if is_down else "")
+    return KnownReplica(
+        line.address,
+        Address.parse_with_port_or_zero(line.ip_and_port),
+        "is down, as other nodes say" if is_down else "",
+    )
 
 
 def _count_slots(line: NodeLine) -> int:

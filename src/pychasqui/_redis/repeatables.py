@@ -29,7 +29,7 @@ class DueSpec(NamedTuple):
     key: str
     score: int
     spec: bytes  # b"" if it has more than MAX_SPEC_BYTES
-    fired: int  # -1 if what is stored is no number
+    fired: int  # -1 if what is stored is no number of fires
     retry: bytes  # b"" if its jobs have no override
     size: int  # of the spec, in bytes
 
@@ -216,7 +216,7 @@ class RepeatablesBroker:
 
 
 def _read_fire_count_or_minus_one(raw: Any) -> int:
-    """Returns how often it has fired; -1 for what is no number."""
+    """Returns how often it has fired; -1 for what is no number, or beyond MAX_FIRED."""
     count = read_int(raw, 0, MAX_FIRED)
     return -1 if count is None else count
 

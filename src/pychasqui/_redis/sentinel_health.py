@@ -70,7 +70,7 @@ class SentinelHealth:
 
 async def read_sentinel_health(location: Location, master: str) -> SentinelHealth:
     """Asks the Sentinels of a URL, those that they name, and the replicas. `master` is where the connection leads."""
-    connected = Address.parse(master)
+    connected = Address.parse_with_port_or_zero(master)
     sentinels, servers = NodeConnections(location.seeds[0]), NodeConnections(location.node)
     try:
         answers, silence = await _ask_sentinels(location, sentinels)

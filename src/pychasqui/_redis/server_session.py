@@ -30,11 +30,11 @@ class ServerSession:
 
     @property
     def redis_address(self) -> str:
-        """Where Redis is: the URL without its password."""
+        """The URL of Redis without its password; behind Sentinel or in a cluster it names the seeds."""
         return str(self._connector)
 
     async def close(self) -> None:
-        """Closes the connection. Safe twice."""
+        """Closes the connection. Safe to call twice."""
         await self._server.close()
         self._connector.leave_embedded_server_and_stop_logging()
 

@@ -29,7 +29,7 @@ MIN_LEASE_LEFT_SHARE = 0.6  # of a lease; a worker that renews its own has at le
 # What the process sent last may reach Redis only after it has died: a renewal, or a read that takes entries.
 END_AGAIN_AFTER_S = (0.0, 0.1, 0.5, 2.0)
 CLOSE_WITHIN_S = 0.7
-LOGGED_AGAIN = 3  # leases after the last renewal in a worker's place, the next is logged again
+LOGGED_AGAIN = 3  # leases without a renewal in a worker's place, after which the next one is logged again
 
 
 class LeaseHolder:
@@ -50,7 +50,10 @@ class LeaseHolder:
         self._credentials[credentials.redis_url] = credentials
 
     def start_ending_leases(self, leases: Sequence[HeldLease], *, has_exited_with_error: bool) -> None:
-        """Their process has ended. One that was not killed has closed its connections before."""
+        """Ends the leases of a process that has exited, several times if it exited with an error.
+
+        A process that exits without one has closed its connections before.
+        """
         pauses_s = END_AGAIN_AFTER_S if has_exited_with_error else END_AGAIN_AFTER_S[:1]
         for lease in leases:
             if (holding := self._holding.pop(lease, None)) is not None:
@@ -60,7 +63,7 @@ class LeaseHolder:
             ending.add_done_callback(self._ending.discard)
 
     async def close(self) -> None:
-        """Waits a moment for the leases that end."""
+        """Ends all renewals and closes the connections, after a moment for the leases that end."""
         if self._ending:
             await asyncio.wait(self._ending, timeout=CLOSE_WITHIN_S)
         tasks = [*self._holding.values(), *self._ending]

@@ -45,7 +45,10 @@ class RunLimit:
 
 
 def adapt_to_supervisor(workers: Sequence[Worker], link: SupervisorLink, *, max_jobs: int | None) -> list[Worker]:
-    """Returns the workers as the supervisor needs them: with names and pages of their own, and counted jobs."""
+    """Tells the supervisor that the program is loaded, and returns its workers with names and pages of their own.
+
+    Once they have run `max_jobs`, the supervisor is asked for a successor.
+    """
     counter = None
     if max_jobs is not None:
         why = f"it has run {max_jobs} jobs"

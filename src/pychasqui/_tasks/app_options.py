@@ -117,12 +117,12 @@ def _describe_unknown_queue_option(name: str) -> str:
 
 
 def select_options_for_queue_class(options: AppQueueOptions, name: str) -> dict[str, Any]:
-    """The options of the Queue of this name."""
+    """Returns the options of the Queue of this name."""
     return {option: value for option, value in _merge_options(options, name).items() if option in BOTH | QUEUE_ONLY}
 
 
 def select_options_for_worker_class(options: AppQueueOptions, queue_name: str) -> dict[str, Any]:
-    """The options of the Worker of this queue."""
+    """Returns the options of the Worker of this queue."""
     return {option: value for option, value in _merge_options(options, queue_name).items() if option not in QUEUE_ONLY}
 
 

@@ -201,7 +201,7 @@ class Portal:
             self._wake_next_runner_and_its_group(runner)
 
     def _cancel_abandoned_call(self, call: PortalCall) -> None:
-        """Its caller was interrupted: the next caller ends it, or the close of the portal."""
+        """Cancels a call whose caller was interrupted: the next caller ends it, or the close of the portal."""
         with suppress(ValueError):
             self._inbox.remove(call)
         if self._loop is not None:

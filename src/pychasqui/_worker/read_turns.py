@@ -43,15 +43,16 @@ class ReadTurns:
         self._block_ms = block_ms
         self._waits_until = float("-inf")  # while it is this worker's turn
         self._drawn_at = clock.monotonic()
-        self._heard_at = float("-inf")
+        self._last_message_at = float("-inf")
 
     @property
-    def are_shared(self) -> bool:
+    def must_be_taken(self) -> bool:
+        """Whether more workers live than may wait at the server at a time."""
         return self._living_workers.count > MAX_WAITING_READERS
 
     def choose_block_ms(self) -> int | None:
         """Returns how long the next read waits at the server; None: it does not."""
-        if not self.are_shared:
+        if not self.must_be_taken:
             return self._block_ms
         now = clock.monotonic()
         if now < self._waits_until:
@@ -61,7 +62,8 @@ class ReadTurns:
     async def draw_turn_or_choose_pause_s(self) -> float:
         """Returns how long to pause before the next read; 0 if that read waits at the server.
 
-        It is drawn whose turn begins, with the chance that lets as many begin as end if MAX_WAITING_READERS wait.
+        A worker whose turn is over draws whether its next one begins. The chance lets as many begin as end if
+        MAX_WAITING_READERS wait.
         """
         now, others = clock.monotonic(), self._living_workers.count - MAX_WAITING_READERS
         if others <= 0 or now < self._waits_until:
@@ -77,14 +79,14 @@ class ReadTurns:
 
     def _note_backlog_hint_and_wake(self) -> None:
         """A message says that jobs are left."""
-        self._heard_at = clock.monotonic()
+        self._last_message_at = clock.monotonic()
         self._on_backlog()
 
     async def publish_backlog_if_any_and_due(self) -> None:
         """Publishes that jobs are left, if there are some and no worker has done so a moment ago."""
-        if clock.monotonic() < self._heard_at + MESSAGES_APART_S:
+        if clock.monotonic() < self._last_message_at + MESSAGES_APART_S:
             return
-        self._heard_at = clock.monotonic()
+        self._last_message_at = clock.monotonic()
         with suppress(RedisTrouble):  # the others find them a little later
             if await self._broker.may_have_unread_entries(self._group):
                 self._broker.publish_backlog_hint()

@@ -175,7 +175,7 @@ class Reader(Service):
                 continue
             if came:
                 was_empty = False
-                if has_backlog and not had_backlog and self._turns.are_shared:
+                if has_backlog and not had_backlog and self._turns.must_be_taken:
                     await self._turns.publish_backlog_if_any_and_due()
                 continue
             if not was_empty:

@@ -58,7 +58,7 @@ def task_to_fields(task: Task[..., Any], app: App) -> dict[str, Any]:
 
 
 def format_signature(task: Task[..., Any]) -> str:
-    """The parameters that are sent, and the result, as in the source."""
+    """Returns the parameters that are sent, and the result, as in the source."""
     from ..depends import Injected  # here, so that --help does not wait for the import
 
     signature = inspect.signature(task.function)

@@ -175,7 +175,10 @@ def _capture_error(error: BaseException, is_last: bool) -> None:
 
 
 def guess_schedule_that_fired(own: list[Schedule], at_ms: int) -> Schedule | None:
-    """A job has only its time: what fits no cron expression was fired by an interval, if the task has one."""
+    """Returns the first schedule whose cron expression fits the time, else the first interval, else the first of all.
+
+    A job has only its time, and no key of a schedule.
+    """
     by_cron = (one for one in own if _is_cron_fire_time(one.pattern, at_ms))
     by_interval = (one for one in own if one.pattern.kind == "every")
     return next(chain(by_cron, by_interval, own), None)

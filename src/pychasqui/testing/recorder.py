@@ -162,11 +162,11 @@ class JobRecorder:
         return NEW if there is None else REPLACED
 
     def find_last_job(self, queue: str, job_id: str) -> RecordedJob | None:
-        """The last job of this id."""
+        """Returns the last job of this id."""
         return next((job for job in reversed(self.jobs) if (job.queue, job.id) == (queue, job_id)), None)
 
     def find_next_due(self, until_ms: int) -> RecordedJob | None:
-        """The job that is due next, of those that are due at this time; the order of adding decides between two."""
+        """Returns the first job that is due by `until_ms`; the order of adding decides between two."""
         due: list[RecordedJob] = []
         for job in list(self._waiting.values()):
             if job.state != "waiting":

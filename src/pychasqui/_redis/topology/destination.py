@@ -95,9 +95,9 @@ class RoutedDestination:
         route = self._locator.route
         return route is None or route.may_be_master_of_slot(endpoint, self.slot)
 
-    def is_still_well(self, endpoint: Endpoint) -> bool:
+    def may_be_used_on(self, endpoint: Endpoint) -> bool:
         route = self._locator.route
-        return route is None or route.is_master(endpoint)
+        return route is None or route.may_have_slots(endpoint)
 
     def stop_listening(self) -> None:
         if (route := self._locator.route) is not None and self._listener is not None:

@@ -25,8 +25,11 @@ class Address(NamedTuple):
         return format_address(self.host, self.port)
 
     @classmethod
-    def parse(cls, text: str) -> Address:
-        """Reads host:port. An IPv6 address may stand in brackets, as in a URL, or without, as servers write it."""
+    def parse_with_port_or_zero(cls, text: str) -> Address:
+        """Reads host:port; the port is 0 if there is none, or none that is a number.
+
+        An IPv6 address may stand in brackets, as in a URL, or without, as servers write it.
+        """
         host, _, port = text.rpartition(":")
         return cls(host.strip("[]"), int(port) if port.isdecimal() and len(port) < 6 else 0)
 
@@ -59,7 +62,8 @@ class NodeMap:
             return moved
         return next((each.master for each in self.ranges if each.first <= slot <= each.last), None)
 
-    def is_master(self, address: Address) -> bool:
+    def may_have_slots(self, address: Address) -> bool:
+        """Returns whether a node had slots when the map was made, or has got one since."""
         return address in self.moved.values() or any(each.master == address for each in self.ranges)
 
     def with_moved_slot(self, slot: int, address: Address) -> NodeMap:

@@ -61,9 +61,9 @@ class Route:
         """Returns whether this is still the master of the slot, as far as is known."""
         return self._find_owner(slot) in (None, (endpoint.host, endpoint.port))
 
-    def is_master(self, endpoint: Endpoint) -> bool:
-        """Returns whether this node has any slots."""
-        return self._map is not None and self._map.is_master(Address(endpoint.host, endpoint.port))
+    def may_have_slots(self, endpoint: Endpoint) -> bool:
+        """Returns whether this node is a master, as far as is known; a master without slots does not count."""
+        return self._map is not None and self._map.may_have_slots(Address(endpoint.host, endpoint.port))
 
     def is_in_url(self, endpoint: Endpoint) -> bool:
         """Returns whether the URL names this address; else nodes or Sentinels have said where it is."""
@@ -79,7 +79,7 @@ class Route:
         return list({each.master: each.first for each in ranges}.values())
 
     def set_slot_owner_and_notify(self, slot: int, address: Address) -> None:
-        """A node has answered that another has the slot."""
+        """Stores the owner that a node has named in MOVED, and notifies the listeners of the slot."""
         with self._lock:
             if self._map is None:
                 return
@@ -95,7 +95,7 @@ class Route:
                 listener.schedule_on_change()
 
     def request_refresh_if_running(self) -> None:
-        """A connection was lost or refused: the map may be out of date."""
+        """Has the map read again, because it may be out of date: a slot has moved, or a connection was lost."""
         self._wake_watch_thread_if_running()
 
     def remove_listener(self, listener: RouteListener) -> None:
