@@ -139,10 +139,13 @@ class TestWorkers:
             await pair.demote()
             await asyncio.sleep(2)
             pair.proxy.target = pair.new.url
-            await eventually(lambda: "has reached" in caplog.text)
-        down = [record for record in caplog.records if "cannot reach" in record.message]
-        assert len(down) == 1, [record.message for record in caplog.records]
-        assert "READONLY" in down[0].message
+            await eventually(lambda: "reads again" in caplog.text)
+            changes = [
+                one.message for one in caplog.records if "cannot reach" in one.message or "has reached" in one.message
+            ]
+        # Of several connections, one that the demoted server has closed may share that of another until READONLY comes.
+        assert ["has reached" in message for message in changes] in ([False, True], [False, True, False, True])
+        assert any("READONLY" in message for message in changes)
 
 
 class TestQueues:

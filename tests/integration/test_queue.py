@@ -480,7 +480,9 @@ class TestServerTrouble:
     async def test_replicas_are_waited_for_until_they_have_the_job(self, queue_name: str) -> None:
         with RedisServer(tcp=True) as first, RedisServer(tcp=True) as second:
             second.execute("REPLICAOF", "127.0.0.1", str(first.port))
-            await eventually(lambda: second.execute("INFO", "replication")["master_link_status"] == "up", timeout=20)
+            # The master counts a replica from its first acknowledgement on, up to a second after its link is up.
+            await eventually(lambda: first.execute("INFO", "replication").get("slave0", {}).get("state") == "online")
+            await eventually(lambda: first.execute("WAIT", 1, 1000) == 1)
             async with Queue(queue_name, redis_url=first.url, timeout_s=1.0) as queue:
                 for _ in range(3):  # the first opens a connection, the others travel alone
                     await queue.add("send", 1, wait_replicas=1)

@@ -11,7 +11,9 @@ import pytest
 from pychasqui._redis.endpoint import parse_location
 from pychasqui._redis.topology import node_connections
 from pychasqui._redis.topology.node_map import Address, NodeMap
-from pychasqui._redis.topology.sentinel import OLDER_LOOKS, SentinelSurvey
+from pychasqui._redis.topology.sentinel import AGREED_S, LONG_AGREED_S, SentinelSurvey
+from pychasqui.errors import ChasquiError
+from tests.support.clock import FakeClock
 from tests.support.fake_server import FakeServer, refusal, silence
 
 MASTER, OTHER, THIRD = (Address(f"10.0.0.{number}", 6379) for number in (1, 2, 3))
@@ -67,6 +69,8 @@ class FakeSentinel(FakeServer):
 class Stage:
     """Three Sentinels, each behind NAT: the addresses by which they know each other lead nowhere."""
 
+    clock: FakeClock
+
     def __init__(self) -> None:
         self._stack = AsyncExitStack()
         self.sentinels = [FakeSentinel(own_id) for own_id in ("a", "b", "c")]
@@ -95,11 +99,19 @@ class Stage:
     async def look(self, known: NodeMap | None) -> NodeMap:
         return await self.survey.find_changed_map_or_return_known(known, {0}, is_suspicious=False)
 
-    async def look_until_older_counts(self, known: NodeMap | None) -> NodeMap:
-        for _ in range(OLDER_LOOKS):
+    async def look_for(self, span_s: float, known: NodeMap) -> NodeMap:
+        """Looks three times, the last time after this time."""
+        known = await self.look(known)
+        for _ in range(2):
+            self.clock.now += span_s / 2
             known = await self.look(known)
-        assert known is not None
         return known
+
+
+@pytest.fixture(autouse=True)
+def clock(monkeypatch: pytest.MonkeyPatch) -> FakeClock:
+    Stage.clock = FakeClock().install(monkeypatch)
+    return Stage.clock
 
 
 async def test_sentinels_behind_nat_are_not_waited_for_at_the_addresses_that_they_know() -> None:
@@ -125,7 +137,7 @@ async def test_sentinels_behind_nat_that_were_set_up_again_are_believed() -> Non
         node_map = await stage.look(None)
         for each in stage.sentinels:
             each.epoch, each.master = 0, OTHER
-        assert (await stage.look_until_older_counts(node_map)).find_owner(0) == OTHER
+        assert (await stage.look_for(AGREED_S, node_map)).find_owner(0) == OTHER
 
 
 async def test_a_sentinel_that_was_set_up_with_another_master_is_outvoted() -> None:
@@ -152,7 +164,7 @@ class TestSentinelsThatHaveLostTheirState:
             node_map = await stage.look(None)
             stage.sentinels[0].is_down = stage.sentinels[1].is_down = True
             stage.sentinels[2].lose_state()
-            assert (await stage.look_until_older_counts(node_map)).find_owner(0) == MASTER
+            assert (await stage.look_for(AGREED_S, node_map)).find_owner(0) == MASTER
 
     async def test_one_that_the_url_names_twice_has_one_vote(self) -> None:
         async with Stage() as stage:
@@ -162,7 +174,7 @@ class TestSentinelsThatHaveLostTheirState:
             node_map = await stage.look(None)
             others[0].is_down = others[1].is_down = True
             one.master, one.epoch = OTHER, 0
-            assert (await stage.look_until_older_counts(node_map)).find_owner(0) == MASTER
+            assert (await stage.look_for(AGREED_S, node_map)).find_owner(0) == MASTER
 
     async def test_one_is_not_believed_by_the_votes_of_others_for_another_master(self) -> None:
         async with Stage() as stage:
@@ -170,7 +182,7 @@ class TestSentinelsThatHaveLostTheirState:
             node_map = await stage.look(None)
             stage.set_epoch(0)
             stage.sentinels[0].master, stage.sentinels[0].epoch = OTHER, 1
-            assert (await stage.look_until_older_counts(node_map)).find_owner(0) == MASTER
+            assert (await stage.look_for(AGREED_S, node_map)).find_owner(0) == MASTER
 
     async def test_votes_for_one_master_are_not_counted_for_the_next(self) -> None:
         async with Stage() as stage:
@@ -179,11 +191,10 @@ class TestSentinelsThatHaveLostTheirState:
             stage.set_epoch(0)
             for each in stage.sentinels:
                 each.master = OTHER
-            for _ in range(OLDER_LOOKS - 1):
-                node_map = await stage.look(node_map)
+            node_map = await stage.look_for(AGREED_S - 1, node_map)
             for each in stage.sentinels:
                 each.master = THIRD
-            assert (await stage.look(node_map)).find_owner(0) == MASTER
+            assert (await stage.look_for(AGREED_S - 1, node_map)).find_owner(0) == MASTER
 
     async def test_one_that_alone_answers_names_another_master_of_the_known_epoch_in_vain(self) -> None:
         """Without a failover every configuration is of epoch 0."""
@@ -192,7 +203,7 @@ class TestSentinelsThatHaveLostTheirState:
             node_map = await stage.look(None)
             stage.sentinels[0].is_down = stage.sentinels[1].is_down = True
             stage.sentinels[2].lose_state()
-            assert (await stage.look_until_older_counts(node_map)).find_owner(0) == MASTER
+            assert (await stage.look_for(AGREED_S, node_map)).find_owner(0) == MASTER
 
     async def test_most_of_them_name_another_master_of_the_known_epoch_and_are_believed(self) -> None:
         async with Stage() as stage:
@@ -201,7 +212,7 @@ class TestSentinelsThatHaveLostTheirState:
             for each in stage.sentinels[:2]:
                 each.lose_state()
                 each.others = stage.sentinels[2].others
-            assert (await stage.look_until_older_counts(node_map)).find_owner(0) == OTHER
+            assert (await stage.look_for(AGREED_S, node_map)).find_owner(0) == OTHER
 
     async def test_one_does_not_make_the_others_forgotten(self) -> None:
         async with Stage() as stage:
@@ -219,6 +230,112 @@ class TestSentinelsThatHaveLostTheirState:
             for each in others:
                 each.is_down, each.master, each.epoch = False, THIRD, 8
             assert (await stage.look(node_map)).find_owner(0) == THIRD
+
+
+class TestSentinelsThatAreGoneForGood:
+    """Sentinels never forget others: after their pods were replaced, half of those that they know are gone."""
+
+    @staticmethod
+    async def look_with_three_others_gone(stage: Stage) -> NodeMap:
+        for each in stage.sentinels:
+            others = {other.own_id: other.address for other in stage.sentinels}
+            each.others = others | {own_id: Address("127.0.0.1", port) for port, own_id in enumerate("def", 1)}
+        known = await stage.look(None)
+        for each in stage.sentinels:  # SENTINEL REMOVE and MONITOR
+            each.master, each.epoch = OTHER, 0
+            each.others = {own_id: address for own_id, address in each.others.items() if own_id in "abc"}
+        return known
+
+    @pytest.mark.parametrize("epoch", (0, 7))
+    async def test_sentinels_that_are_left_are_believed_in_the_end(self, epoch: int) -> None:
+        async with Stage() as stage:
+            stage.set_epoch(epoch)
+            node_map = await self.look_with_three_others_gone(stage)
+            node_map = await stage.look_for(LONG_AGREED_S - 1, node_map)
+            assert node_map.find_owner(0) == MASTER
+            assert (await stage.look_for(1, node_map)).find_owner(0) == OTHER
+
+    async def test_the_log_says_once_why_the_known_master_is_kept(self, caplog: pytest.LogCaptureFixture) -> None:
+        async with Stage() as stage:
+            stage.set_epoch(7)
+            node_map = await self.look_with_three_others_gone(stage)
+            await stage.look_for(AGREED_S, node_map)
+        (record,) = caplog.records
+        assert record.message == (
+            f"3 Sentinels of mymaster name {OTHER} as the master, which no failover from {MASTER} explains: it is "
+            "believed once 4 of them agree for 5 s, or all that answer for 30 s"
+        )
+
+    async def test_a_single_fresh_one_at_the_only_address_of_the_url_is_believed_in_the_end(self) -> None:
+        async with Stage() as stage:
+            one, *others = stage.sentinels
+            stage.name_in_url(one.address)
+            stage.set_epoch(7)
+            node_map = await stage.look(None)
+            for each in others:
+                each.is_down = True
+            one.lose_state()
+            one.own_id = "new"
+            node_map = await stage.look_for(LONG_AGREED_S - 1, node_map)
+            assert node_map.find_owner(0) == MASTER
+            assert (await stage.look_for(1, node_map)).find_owner(0) == OTHER
+
+    async def test_one_of_three_in_the_url_is_never_believed_alone(self) -> None:
+        async with Stage() as stage:
+            stage.set_epoch(7)
+            node_map = await stage.look(None)
+            stage.sentinels[0].is_down = stage.sentinels[1].is_down = True
+            stage.sentinels[2].lose_state()
+            assert (await stage.look_for(3 * LONG_AGREED_S, node_map)).find_owner(0) == MASTER
+
+    async def test_one_that_the_url_names_twice_is_never_believed_alone(self) -> None:
+        async with Stage() as stage:
+            one, *others = stage.sentinels
+            stage.name_in_url(one.address, Address("localhost", one.address.port), others[0].address)
+            stage.set_epoch(7)
+            node_map = await stage.look(None)
+            others[0].is_down = others[1].is_down = True
+            one.master, one.epoch = OTHER, 0
+            assert (await stage.look_for(3 * LONG_AGREED_S, node_map)).find_owner(0) == MASTER
+
+    async def test_one_that_still_names_the_known_master_keeps_it(self) -> None:
+        async with Stage() as stage:
+            stage.set_epoch(7)
+            node_map = await self.look_with_three_others_gone(stage)
+            stage.sentinels[1].master = MASTER
+            assert (await stage.look_for(3 * LONG_AGREED_S, node_map)).find_owner(0) == MASTER
+
+
+async def test_a_failover_is_not_taken_back_while_the_one_that_has_led_it_is_silent(clock: FakeClock) -> None:
+    """The others hear of it within 2 s. Lost connections make looks as frequent as they can be."""
+    async with Stage() as stage:
+        stage.set_epoch(5)
+        node_map = await stage.look(None)
+        stage.sentinels[2].master, stage.sentinels[2].epoch = OTHER, 6
+        node_map = await stage.look(node_map)
+        assert node_map.find_owner(0) == OTHER
+        stage.sentinels[2].is_down = True
+        for _ in range(10):
+            node_map = await stage.look(node_map)
+            clock.now += AGREED_S / 10 - 0.01
+        assert node_map.find_owner(0) == OTHER
+
+
+async def test_agreement_does_not_outlast_a_look_without_answers(clock: FakeClock) -> None:
+    async with Stage() as stage:
+        stage.set_epoch(7)
+        node_map = await stage.look(None)
+        for each in stage.sentinels:
+            each.epoch, each.master = 0, OTHER
+        await stage.look(node_map)
+        for each in stage.sentinels:
+            each.is_down = True
+        with pytest.raises(ChasquiError):
+            await stage.look(node_map)
+        clock.now += AGREED_S
+        for each in stage.sentinels:
+            each.is_down = False
+        assert (await stage.look(node_map)).find_owner(0) == MASTER
 
 
 async def test_a_failover_between_two_questions_to_a_sentinel_is_noticed_at_the_next_look() -> None:

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar, cast
 
 import pytest
 
+from pychasqui import Job
 from pychasqui._tasks.data_error import DataMismatch
+from pychasqui._tasks.definition import TaskDefinition, define_task
 from pychasqui._tasks.direct_calls import make_direct_call
+from pychasqui._tasks.dispatch import Dispatcher, RunsFunctions
+from pychasqui._tasks.lifespan import AppRuntime
 from pychasqui._tasks.pydantic_types import DataMismatchError
 from tests.support.signatures import signature
 
@@ -137,3 +142,53 @@ def test_values_of_a_lifespan_are_passed_by_name_behind_the_data() -> None:
     call = make_direct_call(signature(two), partial(two_and_a_pool, pool="pool"))
     assert run(call, {"a": "x", "b": 1}) == (("x", 1, "pool"), [str, int, str])
     assert run(call, {"b": 1, "a": "x"}) == (("x", 1, "pool"), [str, int, str])
+
+
+@dataclass
+class Address:
+    city: str
+
+    makes: ClassVar[int] = 0
+    raises: ClassVar[Exception | None] = None
+
+    def __post_init__(self) -> None:
+        type(self).makes += 1
+        error, type(self).raises = self.raises, None
+        if error is not None:
+            raise error
+
+
+@pytest.mark.parametrize(
+    ("error", "makes"),
+    ((OSError("the list of cities is away"), 1), (MemoryError(), 1), (ValueError("no such city"), 2)),
+    ids=("OSError", "MemoryError", "ValueError"),
+)
+def test_a_class_of_the_user_that_raises_is_not_called_more_often_than_its_error_needs(
+    error: Exception, makes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first two say nothing about the data, and end the run. After others the data is read to say what is wrong."""
+    monkeypatch.setattr(Address, "makes", 0)
+    monkeypatch.setattr(Address, "raises", error)
+    sent: list[Address] = []
+
+    async def send(to: Address) -> None:
+        sent.append(to)
+
+    dispatcher = Dispatcher([define(send)], cast(RunsFunctions, None), AppRuntime(), stores_results=False)
+
+    async def run_job() -> None:
+        await dispatcher.start(Job("id", "send", {"to": {"city": "Oslo"}}))
+
+    if makes == 1:
+        with pytest.raises(type(error)):
+            asyncio.run(run_job())
+    else:  # it raises once, and is right then
+        asyncio.run(run_job())
+        assert [to.city for to in sent] == ["Oslo"]
+    assert Address.makes == makes
+
+
+def define(function: Callable[..., Any]) -> TaskDefinition:
+    return define_task(
+        function, name=None, aliases=(), unique_by=(), give_up_on=(), is_injected=lambda default: False, options={}
+    )

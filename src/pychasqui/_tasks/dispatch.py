@@ -20,6 +20,7 @@ from .._worker.handlers import returning_awaitable
 from ..errors import JobTimeout, RetryLater, Snooze, UnknownTask, UnrecoverableError, printable
 from ..job import Job, count_put_backs
 from .current import running_job
+from .data_error import UNRELATED_ERRORS
 from .definition import TaskDefinition
 from .direct_calls import CallWithData, make_direct_call
 from .injection import (
@@ -60,17 +61,14 @@ class Dispatcher:
         *,
         stores_results: bool,
     ) -> None:
-        self._runners = {
-            name: _make_runner(definition, thread_calls, runtime, stores_results)
-            for definition in definitions
-            for name in definition.names
-        }
-        self._direct_calls = {
-            name: call
-            for definition in definitions
-            if (call := _plan_direct_call_if_possible(definition, runtime, stores_results)) is not None
-            for name in definition.names
-        }
+        self._runners: dict[str, RunTask] = {}
+        self._direct_calls: dict[str, CallWithData] = {}
+        for definition in definitions:
+            call = _plan_direct_call_if_possible(definition, runtime, stores_results)
+            if call is not None:
+                self._direct_calls |= dict.fromkeys(definition.names, call)
+            run = _make_runner(definition, thread_calls, runtime, stores_results, tries_direct_call=call is None)
+            self._runners |= dict.fromkeys(definition.names, run)
 
     @returning_awaitable
     def start(self, job: Job) -> Awaitable[Any]:
@@ -82,6 +80,8 @@ class Dispatcher:
             running_job.set(job)
             try:
                 coroutine = call(job.data)
+            except UNRELATED_ERRORS:
+                raise
             except Exception:  # noqa: BLE001  whatever it is, the runner says it
                 coroutine = None
             if coroutine is not None:
@@ -104,11 +104,18 @@ def _make_injection_plan(definition: TaskDefinition, constants: Mapping[Provider
 
 
 def _make_runner(
-    definition: TaskDefinition, thread_calls: RunsFunctions, runtime: AppRuntime, stores_results: bool
+    definition: TaskDefinition,
+    thread_calls: RunsFunctions,
+    runtime: AppRuntime,
+    stores_results: bool,
+    *,
+    tries_direct_call: bool,
 ) -> RunTask:
     plan = _make_injection_plan(definition, runtime.constants)
     if plan.is_constant:
-        run = _make_runner_with_constants_only(definition, thread_calls, plan.constants)
+        run = _make_runner_with_constants_only(
+            definition, thread_calls, plan.constants, tries_direct_call=tries_direct_call
+        )
     elif plan.single_generator is not None and definition.is_async and definition.signature.convert_positional:
         run = _make_runner_with_generator_dependency(definition, plan.single_generator)
     else:
@@ -149,7 +156,7 @@ def _is_coroutine_function(function: Callable[..., Any]) -> bool:
 
 
 def _make_runner_with_constants_only(
-    definition: TaskDefinition, thread_calls: RunsFunctions, constants: Mapping[str, Any]
+    definition: TaskDefinition, thread_calls: RunsFunctions, constants: Mapping[str, Any], *, tries_direct_call: bool
 ) -> RunTask:
     read, names, convert = (
         definition.read_arguments_with_upgrade_if_needed,
@@ -164,6 +171,8 @@ def _make_runner_with_constants_only(
         # hot: a tuple of values, and no dict; most tasks are called like this
         try:
             coroutine = call(job.data)  # type: ignore[misc]
+        except UNRELATED_ERRORS:
+            raise
         except Exception:  # noqa: BLE001  whatever it is, run_coroutine() says it
             coroutine = None
         return run_coroutine(job) if coroutine is None else coroutine
@@ -182,7 +191,8 @@ def _make_runner_with_constants_only(
 
     if not definition.is_async:
         return run_in_thread
-    return run_coroutine if convert is None or not _is_coroutine_function(function) else start_by_position
+    is_direct = tries_direct_call and convert is not None and _is_coroutine_function(function)
+    return start_by_position if is_direct else run_coroutine
 
 
 def _make_runner_with_generator_dependency(definition: TaskDefinition, dependency: SingleGeneratorPlan) -> RunTask:
@@ -200,6 +210,8 @@ def _make_runner_with_generator_dependency(definition: TaskDefinition, dependenc
         data = job.data
         try:
             values = astuple(convert(data))  # type: ignore[misc]
+        except UNRELATED_ERRORS:
+            raise
         except Exception:  # noqa: BLE001  whatever it is, read() says it
             values = read(data).args
         if data and not names.issuperset(data):

@@ -95,6 +95,7 @@ class ClusterSurvey:
             chosen, self._ask_node_for_map, enough_answers=min(2, len(chosen))
         )
         if not answers.found:
+            self._worse_since = None
             raise self._make_no_answer_error(answers)
         newest = max(answers.found.values(), key=lambda each: each.rank)
         now = asyncio.get_running_loop().time()

@@ -3,16 +3,20 @@
 All of them are asked: one that is cut off knows an old master. The answer of the newest configuration counts, and of
 two that are as new the one that more of them give. A failover raises the epoch, so an older one, or another master of
 the known epoch, is what a Sentinel says that was set up again: it counts once most of those that were known agree on it
-for a while. A Sentinel that has lost its state does not know that there are others.
+for AGREED_S. A Sentinel that has lost its state does not know that there are others. Those that are gone for good may
+outnumber those that are left: so it also counts once all that answer, most of the URL's among them, agree on it for
+LONG_AGREED_S.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import Counter
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from ..._core import clock
 from ..._wire.lenient import read_cut_text, read_first_pairs, read_int
 from ...errors import AuthenticationFailed, ChasquiError, RedisTrouble, ReplyError
 from ..connection import Connection
@@ -20,9 +24,12 @@ from ..endpoint import Location
 from .node_connections import Answers, NodeConnections
 from .node_map import SLOTS, Address, NodeMap, SlotRange
 
+log = logging.getLogger("chasqui.connection")
+
 LOOK_EVERY_S = 1.0
 MAX_SENTINELS = 9
-OLDER_LOOKS = 5  # after this many looks that agree, what contradicts the known counts: the Sentinels were set up again
+AGREED_S = 5.0  # they tell each other of a failover every 2 s
+LONG_AGREED_S = 30.0
 SWITCH_CHANNEL = "+switch-master"
 
 
@@ -45,8 +52,9 @@ class SentinelSurvey:
         self._seeds = [Address(seed.host, seed.port) for seed in location.seeds]
         self._sentinels = self._seeds.copy()
         self._majority = len(self._seeds) // 2 + 1
-        self._older_looks = 0
-        self._older_master: Address | None = None  # the one that was named in these looks
+        self._contradicting_master: Address | None = None  # which no failover explains
+        self._most_agree_since: float | None = None  # on it, of all that were known
+        self._all_agree_since: float | None = None  # of those that answer
 
     async def find_changed_map_or_return_known(
         self, known: NodeMap | None, slots: set[int], *, is_suspicious: bool
@@ -57,6 +65,7 @@ class SentinelSurvey:
         )
         reports = {address: each for address, each in answers.found.items() if each.master is not None}
         if not reports:
+            self._contradicting_master = None
             raise self._make_no_master_error(answers)
         # By id: the URL may name one of them twice.
         voters = {each.own_id: each for each in sorted(reports.values(), key=lambda each: each.epoch)}
@@ -66,9 +75,9 @@ class SentinelSurvey:
         await self._update_sentinels_and_close_forgotten(reports, keep_known=contradicts)
         if known is None:
             self._raise_if_two_masters(reports)
-        elif contradicts and not self._count_older_look_and_see_if_enough(newest, voters):
+        elif contradicts and not self._have_agreed_for_long_on_contradiction(newest, known, reports, voters):
             return known
-        self._older_looks = 0
+        self._contradicting_master = None
         assert newest.master is not None
         if known is not None and known.find_owner(0) == newest.master and known.epoch == newest.epoch:
             return known
@@ -147,13 +156,36 @@ class SentinelSurvey:
                         "set in redis_url"
                     )
 
-    def _count_older_look_and_see_if_enough(self, newest: MasterReport, voters: dict[str, MasterReport]) -> bool:
-        """Returns whether most Sentinels have agreed for a while on a master that contradicts what is known."""
-        if newest.master != self._older_master:
-            self._older_master, self._older_looks = newest.master, 0
-        agreeing = sum(each.master == newest.master for each in voters.values())
-        self._older_looks = self._older_looks + 1 if agreeing >= self._majority else 0
-        return self._older_looks >= OLDER_LOOKS
+    def _have_agreed_for_long_on_contradiction(
+        self,
+        newest: MasterReport,
+        known: NodeMap,
+        reports: dict[Address, MasterReport],
+        voters: dict[str, MasterReport],
+    ) -> bool:
+        """Returns whether enough Sentinels have agreed, for long enough, on a master that contradicts what is known."""
+        now, agreeing = clock.monotonic(), sum(each.master == newest.master for each in voters.values())
+        if newest.master != self._contradicting_master:
+            self._contradicting_master, self._most_agree_since, self._all_agree_since = newest.master, None, None
+            if newest.master != known.find_owner(0):
+                log.warning(
+                    "%d Sentinels of %s name %s as the master, which no failover from %s explains: it is believed once "
+                    "%d of them agree for %g s, or all that answer for %g s",
+                    *(agreeing, self._service, newest.master, known.find_owner(0)),
+                    *(self._majority, AGREED_S, LONG_AGREED_S),
+                )
+        do_all_agree = agreeing == len(voters) and self._do_most_of_url_answer(reports)
+        self._most_agree_since = _begin_or_go_on(self._most_agree_since, now, agreeing >= self._majority)
+        self._all_agree_since = _begin_or_go_on(self._all_agree_since, now, do_all_agree)
+        return _has_lasted(self._most_agree_since, AGREED_S, now) or _has_lasted(
+            self._all_agree_since, LONG_AGREED_S, now
+        )
+
+    def _do_most_of_url_answer(self, reports: dict[Address, MasterReport]) -> bool:
+        """Returns whether most Sentinels of the URL have answered; two addresses may be of one."""
+        answering = {reports[seed].own_id for seed in self._seeds if seed in reports}
+        silent = sum(seed not in reports for seed in self._seeds)
+        return len(answering) > silent
 
     def _make_no_master_error(self, answers: Answers[MasterReport]) -> ChasquiError:
         if answers.found:
@@ -177,6 +209,17 @@ def _contradicts_known(newest: MasterReport, known: NodeMap) -> bool:
     """Returns whether no failover explains the answer."""
     is_other_master = newest.master != known.find_owner(0)
     return newest.epoch < known.epoch or (newest.epoch == known.epoch and is_other_master)
+
+
+def _begin_or_go_on(since: float | None, now: float, holds: bool) -> float | None:
+    """Returns since when something holds; None if it does not."""
+    if not holds:
+        return None
+    return now if since is None else since
+
+
+def _has_lasted(since: float | None, span_s: float, now: float) -> bool:
+    return since is not None and now >= since + span_s
 
 
 def _read_address_if_valid(host: Any, port: Any) -> Address | None:
