@@ -303,6 +303,23 @@ class TestRecovery:
         await eventually(lambda: current_pid(stay) not in (None, pid))
         assert ask(stay, "GET", "key") == b"value"
 
+    @pytest.mark.parametrize(("kills", "starts"), ((1, 2), (2, 3), (9, 6)))
+    def test_a_server_that_is_killed_before_its_supervisor_has_its_answer_is_started_again(
+        self, folder, stays, tmp_path, monkeypatch, kills, starts
+    ) -> None:
+        """A user may have had an answer by then. Two supervisors in turn give up one that is always killed."""
+        count, binary = tmp_path / "starts", tmp_path / "redis-server"
+        kill = f"echo >> {count}; [ $(wc -l < {count}) -gt {kills} ] || kill -9 $$"
+        binary.write_text(f'#!/bin/sh\n{kill}\nexec {server_binary()} "$@"\n')
+        binary.chmod(0o755)
+        monkeypatch.setenv(embedded.SERVER_NAMED_BY, str(binary))
+        if kills < 3:
+            assert ask(stays(folder), "SET", "key", "value")
+        else:
+            with pytest.raises(RedisTrouble, match="ended with status -9 before it answered"):
+                stays(folder)
+        assert count.read_text() == "\n" * starts
+
     async def test_supervisor_and_server_both_killed_are_replaced(self, folder, stays) -> None:
         stay = stays(folder)
         pid = server_pid(stay)

@@ -28,6 +28,7 @@ from typing import NoReturn
 
 POLL_S = 0.1
 SHUTDOWN_S = 10.0
+MAX_STARTS_IN_A_ROW = 3
 
 
 class ServerFiles:
@@ -81,6 +82,7 @@ class EmbeddedServerSupervisor:
         self._socket_path = socket_path
         self._linger_s = linger_s
         self._server: subprocess.Popen[bytes] | None = None
+        self._starts_in_a_row = 0  # of a server that was killed before it answered
 
     def run(self) -> None:
         self._wait_until_unused_restarting_server()
@@ -125,10 +127,15 @@ class EmbeddedServerSupervisor:
         except OSError as error:
             sys.exit(f"{self._binary} cannot be run: {error}")
         os.close(lock)
+        self._starts_in_a_row += 1
         while not does_server_answer(self._socket_path):
-            if self._server.poll() is not None:
-                sys.exit(f"{self._binary} ended with status {self._server.returncode} before it answered")
+            if (status := self._server.poll()) is not None:
+                # One that was killed may have answered a user already, who counts on this process to start it again.
+                if status < 0 and self._starts_in_a_row < MAX_STARTS_IN_A_ROW:
+                    return
+                sys.exit(f"{self._binary} ended with status {status} before it answered")
             time.sleep(0.005)
+        self._starts_in_a_row = 0
 
     def _make_server_command(self) -> list[str]:
         return [
