@@ -97,7 +97,7 @@ def check_int(field: str, value: Any, low: int, high: int | None = None, *, defa
 
 
 def check_is_iterable(field: str, value: Any, of_what: str) -> None:
-    if not isinstance(value, Iterable):
+    if type(value) is not list and not isinstance(value, Iterable):  # hot: 0.3 us a bulk
         raise InvalidType(f"{field} must be a list {of_what}, not {type(value).__name__}")
 
 

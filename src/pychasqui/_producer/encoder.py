@@ -81,6 +81,10 @@ class JobBatch:
         """Cuts into batches: by count, and by bytes so that no batch swells the server's input buffer."""
         if not self.ids:
             return []
+        # hot: most bulks are one batch, and need no list of sizes
+        is_short = self.options is None and len(self.ids) <= limits.ADD_BATCH_JOBS
+        if is_short and sum(map(len, self.envelopes)) <= limits.ADD_BATCH_BYTES:
+            return [self]
         sizes = list(map(len, self.envelopes))
         if self.options is not None:
             columns = zip(sizes, self.ids, strict=True)
