@@ -237,12 +237,16 @@ class TestTrouble:
         assert adding(("mail", [b"x"]), number=3) == 1
         assert adding.envelopes == [b"x"]
 
-    def test_a_stream_that_runs_out_of_ids_takes_what_it_can_and_remembers_how_many(self, adding: Adding) -> None:
+    @pytest.mark.parametrize("names", (("mail",) * 5, ("",) * 5, ("mail", "sms", "mail", "", "sms")))
+    def test_a_stream_that_runs_out_of_ids_takes_what_it_can_and_remembers_how_many(
+        self, adding: Adding, names: tuple[str, ...]
+    ) -> None:
+        jobs = [(name, [envelope]) for name, envelope in zip(names, many(5), strict=True)]
         adding.client.xadd(STREAM, {"d": "x"}, id="18446744073709551615-18446744073709551613")
-        assert adding(("mail", many(5))) == 2
-        assert adding(("mail", many(5))) == 2, "the same again has the same answer"
+        assert adding(*jobs) == 2
+        assert adding(*jobs) == 2, "the same again has the same answer"
         with pytest.raises(redis.ResponseError, match="exhausted"):
-            adding(("mail", many(5)), number=2)
+            adding(*jobs, number=2)
         assert adding.envelopes == [b"x", b"0", b"1"]
 
     def test_no_job_is_added_and_no_number_is_stored_without_memory(self) -> None:
