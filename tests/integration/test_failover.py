@@ -135,14 +135,17 @@ class TestWorkers:
         self, pair: Pair, queue_name: str, caplog: pytest.LogCaptureFixture
     ) -> None:
         caplog.set_level("INFO", logger="chasqui")
+
+        def find_changes() -> list[str]:
+            messages = [record.message for record in caplog.records]
+            return [message for message in messages if "cannot reach" in message or "has reached" in message]
+
         async with Worker(queue_name, LongJobHandler(), redis_url=pair.url, lease_ms=600):
             await pair.demote()
             await asyncio.sleep(2)
             pair.proxy.target = pair.new.url
-            await eventually(lambda: "reads again" in caplog.text)
-            changes = [
-                one.message for one in caplog.records if "cannot reach" in one.message or "has reached" in one.message
-            ]
+            await eventually(lambda: "READONLY" in caplog.text and "has reached" in find_changes()[-1])
+            changes = find_changes()
         # Of several connections, one that the demoted server has closed may share that of another until READONLY comes.
         assert ["has reached" in message for message in changes] in ([False, True], [False, True, False, True])
         assert any("READONLY" in message for message in changes)
