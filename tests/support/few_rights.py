@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -64,8 +65,9 @@ def capabilities(binary: Path) -> dict[str, bool]:
             await doctor.examine_server()
             return doctor._broker.list_capabilities()
 
-    with AskedServer(binary=binary) as server:
-        return asyncio.run(ask(server.url))
+    # In a thread, because the first to ask may be a fixture on a loop.
+    with AskedServer(binary=binary) as server, ThreadPoolExecutor(1) as threads:
+        return threads.submit(lambda: asyncio.run(ask(server.url))).result()
 
 
 def install() -> None:
