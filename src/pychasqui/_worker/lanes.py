@@ -228,7 +228,7 @@ class Lanes:
                     raise
                 except BaseException as error:  # noqa: BLE001  a handler may raise anything, and only a signal ends us
                     now = job.ended_at = monotonic()
-                    self._report_error_or_raise_cancellation(job, error)
+                    self._fail_job_or_raise_cancellation(job, error)
                 else:
                     # hot: 0.08 us; the end of this job is the beginning of the next, so one reading serves both
                     now = job.ended_at = monotonic()
@@ -340,7 +340,7 @@ class Lanes:
         if not lane.cancelled() and (error := lane.exception()) is not None:
             self._on_death("lane", error)
 
-    def _report_error_or_raise_cancellation(self, job: Delivery, error: BaseException) -> None:
+    def _fail_job_or_raise_cancellation(self, job: Delivery, error: BaseException) -> None:
         """A handler's own cancellation is a failure like another; that of a worker that stops ends the lane."""
         if type(error) is HandlerExit:
             error = error.error

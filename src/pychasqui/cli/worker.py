@@ -184,7 +184,7 @@ def worker(**given: Any) -> int:
         _heed_sighup_as_sigterm_unless_handled()
     with asyncio.Runner(loop_factory=loop.factory) as runner:
         runner.run(_make_and_run_workers(found, options, loop, link, metrics_port))
-    threading.Thread(target=_warn_later_of_threads_still_alive, daemon=True).start()
+    threading.Thread(target=_sleep_and_warn_of_threads_still_alive, daemon=True).start()
     return ExitCode.OK
 
 
@@ -197,7 +197,7 @@ def _heed_sighup_as_sigterm_unless_handled() -> None:
         signal.signal(signal.SIGHUP, lambda _number, _frame: signal.raise_signal(signal.SIGTERM))
 
 
-def _warn_later_of_threads_still_alive() -> None:
+def _sleep_and_warn_of_threads_still_alive() -> None:
     """Python waits for threads of the program that are no daemons, however long they run."""
     time.sleep(THREADS_END_WITHIN_S)
     threads, main = threading.enumerate(), threading.main_thread()

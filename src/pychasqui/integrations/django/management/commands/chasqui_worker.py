@@ -35,4 +35,5 @@ class Command(BaseCommand):
         os.execv(sys.executable, command)  # noqa: S606  no shell
 
     def handle(self, *args: Any, **options: Any) -> None:
+        """Refuses call_command(): the command line comes to run_from_argv() alone."""
         raise CommandError("chasqui_worker replaces its process: start it from the command line")
