@@ -240,7 +240,7 @@ class Connection:
         if self._is_closed or endpoint is None or self._destination.may_be_right_server(endpoint):
             return
         reason = Redirected(f"{endpoint.address} is no longer the right server")
-        if socket is not None and self._destination.may_be_used_on(endpoint):
+        if socket is not None and self._destination.may_wait_for_replies_of(endpoint):
             if self._has_been_open_for_long():
                 self._backoff.reset()
             self._leave_socket_and_close_if_last(reason, waits_for_replies=True)

@@ -36,7 +36,7 @@ class Destination(Protocol):
 
     def may_be_right_server(self, endpoint: Endpoint) -> bool: ...
 
-    def may_be_used_on(self, endpoint: Endpoint) -> bool:
+    def may_wait_for_replies_of(self, endpoint: Endpoint) -> bool:
         """Returns whether the server there is well, as far as is known, although it may not be the right one."""
 
     def stop_listening(self) -> None:

@@ -1,6 +1,6 @@
 """Makes, of a task that needs nothing around it, a function that calls it with a job's data.
 
-What it returns is None if the data needs a closer look: the task's runner reads it, and says what is wrong with it.
+The function returns None if the data needs a closer look: the runner of the task reads it, and says what is wrong.
 """
 
 from __future__ import annotations

@@ -95,7 +95,7 @@ class RoutedDestination:
         route = self._locator.route
         return route is None or route.may_be_master_of_slot(endpoint, self.slot)
 
-    def may_be_used_on(self, endpoint: Endpoint) -> bool:
+    def may_wait_for_replies_of(self, endpoint: Endpoint) -> bool:
         route = self._locator.route
         return route is None or route.may_have_slots(endpoint)
 

@@ -62,7 +62,7 @@ class FixedDestination:
     def may_be_right_server(self, endpoint: Endpoint) -> bool:
         return True
 
-    def may_be_used_on(self, endpoint: Endpoint) -> bool:
+    def may_wait_for_replies_of(self, endpoint: Endpoint) -> bool:
         return True
 
     def stop_listening(self) -> None:

@@ -175,8 +175,8 @@ class SentinelSurvey:
                     *(self._majority, AGREED_S, LONG_AGREED_S),
                 )
         do_all_agree = agreeing == len(voters) and self._do_most_of_url_answer(reports)
-        self._most_agree_since = _begin_or_go_on(self._most_agree_since, now, agreeing >= self._majority)
-        self._all_agree_since = _begin_or_go_on(self._all_agree_since, now, do_all_agree)
+        self._most_agree_since = _update_since(self._most_agree_since, now, agreeing >= self._majority)
+        self._all_agree_since = _update_since(self._all_agree_since, now, do_all_agree)
         return _has_lasted(self._most_agree_since, AGREED_S, now) or _has_lasted(
             self._all_agree_since, LONG_AGREED_S, now
         )
@@ -211,7 +211,7 @@ def _contradicts_known(newest: MasterReport, known: NodeMap) -> bool:
     return newest.epoch < known.epoch or (newest.epoch == known.epoch and is_other_master)
 
 
-def _begin_or_go_on(since: float | None, now: float, holds: bool) -> float | None:
+def _update_since(since: float | None, now: float, holds: bool) -> float | None:
     """Returns since when something holds; None if it does not."""
     if not holds:
         return None
