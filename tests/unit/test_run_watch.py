@@ -6,7 +6,7 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from time import monotonic
 from typing import Any
@@ -19,7 +19,7 @@ from pychasqui._redis.cancellations import Cancellations
 from pychasqui._worker import run_watch as module
 from pychasqui._worker.job_stops import JobStops
 from pychasqui._worker.lanes import Lanes
-from pychasqui._worker.plain_handler import as_async_handler
+from pychasqui._worker.plain_handler import wrap_to_leave_awaitables_to_loop
 from pychasqui._worker.run_watch import RunWatch
 from pychasqui._worker.thread_lanes import ThreadLanes
 from pychasqui.errors import JobTimeout, Snooze
@@ -27,7 +27,7 @@ from tests.support.jobs import job
 from tests.support.waiting import eventually
 from tests.support.worker_parts import make_shared
 
-Handler = Callable[[Delivery], Awaitable[Any]]
+Handler = Callable[[Delivery], Any]
 
 
 class WatchBench:
@@ -210,7 +210,7 @@ async def test_a_handler_that_goes_on_keeps_its_lane_and_is_named_in_the_log(
 
 
 async def test_a_thread_is_asked_and_its_result_counts() -> None:
-    async def wait_until_asked(delivery: Delivery) -> None:  # in one step, so that it stays in its thread
+    def wait_until_asked(delivery: Delivery) -> None:
         while not bench.stops.is_asked_to_stop(delivery.entry_id):
             time.sleep(0.002)
 
@@ -220,7 +220,7 @@ async def test_a_thread_is_asked_and_its_result_counts() -> None:
 
 
 async def test_a_coroutine_that_a_thread_leaves_to_the_loop_is_cancelled() -> None:
-    plain: Any = as_async_handler(lambda delivery: sleep_long(delivery))  # type: ignore[arg-type]
+    plain: Any = wrap_to_leave_awaitables_to_loop(lambda delivery: sleep_long(delivery))  # type: ignore[arg-type]
     async with watching(plain, concurrency=2, kind=ThreadLanes) as bench:
         bench.put_and_wake(job(1, timeout_s=0.02), job(2, timeout_s=0.02))
         await eventually(lambda: len(bench.errors) == 2)
@@ -300,7 +300,7 @@ class TestCancellations:
             assert "job-2" not in [each.id for each in bench.shared.holdings.inbox]
 
     async def test_a_thread_is_asked_and_a_job_that_waits_for_one_is_taken_out(self) -> None:
-        async def wait_until_asked(delivery: Delivery) -> None:
+        def wait_until_asked(delivery: Delivery) -> None:
             while not bench.stops.is_asked_to_stop(delivery.entry_id):
                 time.sleep(0.002)
             raise RuntimeError("asked")

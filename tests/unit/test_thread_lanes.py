@@ -17,7 +17,7 @@ import pytest
 from pychasqui._core.clock import lease_clock
 from pychasqui._core.delivery import Delivery
 from pychasqui._worker import thread_lanes as module
-from pychasqui._worker.plain_handler import as_async_handler
+from pychasqui._worker.plain_handler import wrap_to_leave_awaitables_to_loop
 from pychasqui._worker.shared import Shared
 from pychasqui._worker.thread_lanes import ThreadLanes
 from tests.support.waiting import eventually
@@ -38,7 +38,7 @@ class Bench:
         self.decoded: list[int] = []
         self.deaths: list[BaseException] = []
         self.shared = shared
-        run: Any = as_async_handler(handler)  # type: ignore[arg-type]
+        run: Any = wrap_to_leave_awaitables_to_loop(handler)  # type: ignore[arg-type]
         self.lanes = ThreadLanes(
             lambda delivery: run(delivery.data),
             shared,
@@ -448,7 +448,7 @@ class TestTheEnd:
 PROGRAM = """
 import asyncio, os, sys, time
 from pychasqui._core.delivery import Delivery
-from pychasqui._worker.plain_handler import as_async_handler
+from pychasqui._worker.plain_handler import wrap_to_leave_awaitables_to_loop
 from pychasqui._worker.shared import Holdings, Lease, Shared
 from pychasqui._worker.thread_lanes import ThreadLanes
 
@@ -464,8 +464,8 @@ async def main():
     )
     ignore = lambda *_: None
     lanes = ThreadLanes(
-        as_async_handler(run), shared, on_start=None, on_done=ignore, on_failed=ignore, decode_or_settle=ignore,
-        is_abandoned=lambda: True,
+        wrap_to_leave_awaitables_to_loop(run), shared, on_start=None, on_done=ignore, on_failed=ignore,
+        decode_or_settle=ignore, is_abandoned=lambda: True,
     )
     lanes.start()
     lanes.put_and_wake([Delivery("a", data=0), Delivery("b", data=1)])

@@ -1,32 +1,71 @@
-"""Makes a coroutine function of a handler that is a plain function: it runs in a thread, to its end in one step."""
+"""Wraps a handler that is a plain function: it runs in a thread. What it returns to be awaited is left to the loop."""
 
 from __future__ import annotations
 
 import inspect
 import types
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable, Coroutine, Generator
 from types import AsyncGeneratorType, GeneratorType
-from typing import Any
+from typing import Any, NamedTuple
 
+from .._core.delivery import Delivery
 from ..job import Job
+from ..tracing import RunHandler
+from .job_context import as_coroutine
+
+RunInThread = Callable[[Delivery], Any]  # returns what the handler has returned, or LeftToLoop
 
 
-def as_async_handler(function: Callable[[Job], Any]) -> Callable[[Job], Awaitable[Any]]:
-    """The coroutine suspends only if the function returns an awaitable: its rest is then for the event loop."""
+class LeftToLoop(NamedTuple):
+    """The part of a run that a thread leaves to the event loop."""
 
-    async def run(job: Job) -> Any:
+    rest: Coroutine[Any, Any, Any]
+    waits_for: Any  # None: for nothing, as in asyncio.sleep(0)
+
+
+def wrap_to_leave_awaitables_to_loop(function: Callable[[Job], Any]) -> Callable[[Job], Any]:
+    """The returned function raises what a coroutine would raise for a handler that raises StopIteration."""
+
+    def run(job: Job) -> Any:
         try:
             result = function(job)
-        except StopIteration as stop:  # a coroutine cannot raise it either, and converts it in the same way
+        except StopIteration as stop:
             raise RuntimeError("the handler raised StopIteration") from stop
         if result is None:
             return None
         if _is_awaitable(result):  # a lambda around an async function
-            await _suspend_to_move_to_loop()
-            return await result
+            return LeftToLoop(as_coroutine(result), None)
         if type(result) in (GeneratorType, AsyncGeneratorType):
             raise TypeError("the handler returned a generator, whose body has not run")
         return result
+
+    return run
+
+
+def as_async_handler(function: Callable[[Job], Any]) -> Callable[[Job], Awaitable[Any]]:
+    """Makes a coroutine function of a plain one, for a wrapper that awaits it. Its first step runs the function."""
+    run_function = wrap_to_leave_awaitables_to_loop(function)
+
+    async def run(job: Job) -> Any:
+        result = run_function(job)
+        if type(result) is LeftToLoop:
+            await _suspend_to_move_to_loop()
+            return await result.rest
+        return result
+
+    return run
+
+
+def wrap_to_take_first_step(run_handler: RunHandler) -> RunInThread:
+    """The returned function runs the first step of a coroutine, and leaves the rest to the event loop."""
+
+    def run(job: Delivery) -> Any:
+        awaitable = run_handler(job)
+        coroutine: Any = awaitable if inspect.iscoroutine(awaitable) else as_coroutine(awaitable)
+        try:
+            return LeftToLoop(coroutine, coroutine.send(None))
+        except StopIteration as stop:
+            return stop.value
 
     return run
 

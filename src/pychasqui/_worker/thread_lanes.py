@@ -22,13 +22,14 @@ from typing import Any
 
 from .._core.clock import lease_clock
 from .._core.delivery import Delivery
-from .first_step import RunHandler
+from .batch_scheduling import BatchScheduling
 from .job_context import HandlerExit, SteppedCoroutine, await_rest_of_coroutine
 from .lanes import Lanes
 from .loop_calls import CallCancelled, LoopCalls
+from .plain_handler import RunInThread
 from .shared import Shared
 from .task_ends import CLEANUP_S, LAST_CLEANUP_S, cancel_and_wait_with_timeout, get_current_task
-from .thread_outcomes import DROPPED, Raised, start_handler_and_catch_errors
+from .thread_outcomes import DROPPED, Raised, run_handler_and_catch_errors
 from .threads import Threads
 
 GATHER_S = 0.001  # how long an outcome may wait for others while there are further jobs in the inbox
@@ -40,7 +41,7 @@ class ThreadLanes:
 
     def __init__(
         self,
-        handler: RunHandler,
+        handler: RunInThread,
         shared: Shared,
         *,
         on_start: Callable[[Delivery], None] | None,
@@ -65,6 +66,7 @@ class ThreadLanes:
         self._threads = Threads(
             len(self._running), run_jobs=self._run_jobs_until_none_may_start, has_job=self._may_start_job
         )
+        self._batch_scheduling = BatchScheduling(len(self._running))
         self._loop: asyncio.AbstractEventLoop  # from start() on
         self._context: Context
         self._loop_calls: LoopCalls | None = None
@@ -193,6 +195,7 @@ class ThreadLanes:
         except BaseException as defect:  # noqa: BLE001  errors of handlers are outcomes
             with suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._on_death, "lane", defect)
+        self._batch_scheduling.note_no_backlog(thread_number)
 
     def _run_jobs_and_raise_defects(self, thread_number: int) -> None:
         inbox, running, moving, threads = self._inbox, self._running, self._moving, self._threads
@@ -215,8 +218,10 @@ class ThreadLanes:
                 self._wake_loop()
             if job is None:
                 return
-            if inbox and not threads.is_waking:
-                threads.wake_or_start_one_unless_all_busy()
+            if inbox:
+                self._batch_scheduling.note_backlog(thread_number)
+                if not threads.is_waking:
+                    threads.wake_or_start_one_unless_all_busy()
             if not job.is_decoded and not loop_calls.run_and_wait(self._decode_settle_or_put_back_job(job)):
                 outcome = DROPPED
                 continue
@@ -225,7 +230,7 @@ class ThreadLanes:
                 self._begun.append(job)
                 if not (self._wake_is_due or self._timer_is_due):
                     self._wake_loop()
-            outcome = start_handler_and_catch_errors(self._context.copy().run, self._handler, job)
+            outcome = run_handler_and_catch_errors(self._context.copy().run, self._handler, job)
             if type(outcome) is SteppedCoroutine:
                 loop_calls.run_and_wait(self._finish_coroutine_in_loop(thread_number, job, outcome))
                 job = None
