@@ -23,6 +23,8 @@ from benchmarks.verdict import Samples, judge
 
 def main() -> None:
     options = _options()
+    if options.again and not (options.out / "results.json").exists():
+        raise SystemExit(f"--again: there are no results in {options.out}; --out names another folder")
     commit, changes = _git("rev-parse", "HEAD"), _git("status", "--porcelain")
     unofficial = why_unofficial(changes, is_allowed=options.unofficial)
     scenarios = [BY_KEY[key] for key in options.only] if options.only else list(SCENARIOS)

@@ -253,7 +253,8 @@ def facts(meta: dict[str, Any]) -> list[str]:
     ]
     lines += [f"{name}: {_listed(found)}" for name, found in meta["versions"].items() if found]
     lines += [
-        f"measured again on {later['date']}, commit {later['commit']}: {', '.join(later['scenarios'])}"
+        f"measured again on {later['date']}, commit {later['commit'][:8]}, {later['repeats']} rounds: "
+        + ", ".join(later["scenarios"])
         for later in meta.get("again", ())
     ]
     lines += [f"not measured: {name} ({why})" for name, why in meta["skipped"].items()]
@@ -278,12 +279,17 @@ def renewed(path: Path, meta: dict[str, Any], samples: Sequence[Sample]) -> tupl
     scenarios = sorted({sample.scenario for sample in samples})
     kept = [Sample(**sample) for sample in earlier.pop("samples") if sample["scenario"] not in scenarios]
     del earlier["verdict"]
-    later = {"scenarios": scenarios} | {key: meta[key] for key in ("date", "commit", "load")}
+    later = {"scenarios": scenarios} | {key: meta[key] for key in ("date", "commit", "repeats", "load")}
+    again = [
+        {**one, "scenarios": left}
+        for one in earlier.get("again", ())
+        if (left := [key for key in one["scenarios"] if key not in scenarios])
+    ]
     failures = [failure for failure in earlier["failures"] if failure.partition(",")[0] not in scenarios]
     more = {
         "failures": failures + meta["failures"],
         "versions": earlier["versions"] | meta["versions"],
-        "again": [*earlier.get("again", ()), later],
+        "again": [*again, later],
     }
     if meta.get("unofficial"):
         more["unofficial"] = meta["unofficial"]

@@ -388,7 +388,8 @@ def test_a_tree_that_changes_under_a_run_makes_it_unofficial():
 def test_an_unofficial_part_makes_the_whole_report_unofficial(tmp_path: Path):
     meta = {"failures": [], "unofficial": "", "versions": {}}
     write_json(tmp_path / "results.json", meta, [sample("add", OURS, 0, value=1)], [])
-    later = {"date": "2026-01-02", "commit": "b", "load": {}, "failures": [], "versions": {}, "unofficial": "changes"}
+    later = {"date": "2026-01-02", "commit": "b", "repeats": 3, "load": {}, "failures": [], "versions": {}}
+    later["unofficial"] = "changes"
     assert renewed(tmp_path / "results.json", later, [])[0]["unofficial"] == "changes"
 
 
@@ -527,14 +528,16 @@ def test_peers_take_part_where_they_can_and_memory_is_measured_once():
 def test_a_repeated_measurement_replaces_the_earlier_one(tmp_path: Path):
     meta = {"date": "2026-01-01", "commit": "a", "load": {}, "failures": ["add, x, repeat 1: no", "memory, x: no"]}
     meta["versions"] = {"arq": {"arq": "1"}, "saq": {"saq": "1"}}
+    meta["again"] = [{"scenarios": ["add", "memory"], "commit": "c"}, {"scenarios": ["add"], "commit": "d"}]
     earlier = [sample("add", OURS, 0, value=1), sample("memory", OURS, 0, value=2)]
     write_json(tmp_path / "results.json", meta, earlier, [])
-    later = {"date": "2026-01-02", "commit": "b", "load": {}, "failures": [], "versions": {"saq": {"saq": "2"}}}
+    run = {"date": "2026-01-02", "commit": "b", "repeats": 3, "load": {}}
+    later = run | {"failures": [], "versions": {"saq": {"saq": "2"}}}
     renewed_meta, samples = renewed(tmp_path / "results.json", later, [sample("add", OURS, 0, value=3)])
     assert {one.scenario: one.result["value"] for one in samples} == {"memory": 2, "add": 3}
     assert (renewed_meta["date"], renewed_meta["failures"]) == ("2026-01-01", ["memory, x: no"])
     assert renewed_meta["versions"] == {"arq": {"arq": "1"}, "saq": {"saq": "2"}}
-    assert renewed_meta["again"] == [{"scenarios": ["add"], "date": "2026-01-02", "commit": "b", "load": {}}]
+    assert renewed_meta["again"] == [{"scenarios": ["memory"], "commit": "c"}, run | {"scenarios": ["add"]}]
 
 
 def test_a_slower_tree_has_a_ratio_above_1_for_rates_and_for_times() -> None:
