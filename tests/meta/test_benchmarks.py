@@ -388,7 +388,8 @@ def test_a_tree_that_changes_under_a_run_makes_it_unofficial():
 def test_an_unofficial_part_makes_the_whole_report_unofficial(tmp_path: Path):
     meta = {"failures": [], "unofficial": "", "versions": {}}
     write_json(tmp_path / "results.json", meta, [sample("add", OURS, 0, value=1)], [])
-    later = {"date": "2026-01-02", "commit": "b", "repeats": 3, "load": {}, "failures": [], "versions": {}}
+    later: dict[str, Any] = {"date": "2026-01-02", "commit": "b", "repeats": 3, "load": {}}
+    later |= {"failures": [], "versions": {}}
     later["unofficial"] = "changes"
     assert renewed(tmp_path / "results.json", later, [])[0]["unofficial"] == "changes"
 
@@ -526,7 +527,12 @@ def test_peers_take_part_where_they_can_and_memory_is_measured_once():
 
 
 def test_a_repeated_measurement_replaces_the_earlier_one(tmp_path: Path):
-    meta = {"date": "2026-01-01", "commit": "a", "load": {}, "failures": ["add, x, repeat 1: no", "memory, x: no"]}
+    meta: dict[str, Any] = {
+        "date": "2026-01-01",
+        "commit": "a",
+        "load": {},
+        "failures": ["add, x, repeat 1: no", "memory, x: no"],
+    }
     meta["versions"] = {"arq": {"arq": "1"}, "saq": {"saq": "1"}}
     meta["again"] = [{"scenarios": ["add", "memory"], "commit": "c"}, {"scenarios": ["add"], "commit": "d"}]
     earlier = [sample("add", OURS, 0, value=1), sample("memory", OURS, 0, value=2)]
