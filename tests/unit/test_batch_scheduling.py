@@ -91,6 +91,16 @@ class TestPolicy:
         note_backlog_of_jobs(scheduling, 10 * MIN_JOBS, 1)
         assert len(calls) == 1
 
+    def test_a_system_that_does_not_say_the_policy_keeps_it(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """As Alpine Linux, whose C library has none of these calls."""
+
+        def refuse(*_: Any) -> None:
+            raise OSError(38, "Function not implemented")
+
+        monkeypatch.setattr(os, "sched_getscheduler", refuse)
+        monkeypatch.setattr(os, "sched_setscheduler", lambda *_: pytest.fail("the policy was set"))
+        note_backlog_of_jobs(BatchScheduling(1), 10 * MIN_JOBS)
+
     def test_a_kernel_that_does_not_count_waits_keeps_the_normal_policy(
         self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     ) -> None:

@@ -61,6 +61,10 @@ class AckInFlight:
     def cancel(self) -> None:
         self._reply.cancel()
 
+    def on_answer(self, function: Callable[[], None]) -> None:
+        """Has the function called once Redis has answered, or the answer is lost."""
+        self._reply.add_done_callback(lambda _: function())
+
 
 class Broker(PendingCalls, DelayedCalls, CancelCalls):
     """The conversation about one queue over one connection."""

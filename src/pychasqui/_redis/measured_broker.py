@@ -13,7 +13,7 @@ from time import monotonic
 from typing import Any
 
 from ..metrics import GuardedSinks, RedisAnswered
-from .broker import Broker
+from .broker import AckInFlight, Broker
 from .connection import Connection
 from .keys import Keys
 from .replies import Promotion, SettledJobs
@@ -33,8 +33,12 @@ class MeasuredBroker(Broker):
         super().__init__(connection, keys)
         self._sinks = sinks
 
-    def send_ack(self, *arguments: Any, **options: Any) -> asyncio.Future[None]:
-        return asyncio.ensure_future(self.ack(*arguments, **options))
+    def send_ack(self, *arguments: Any, **options: Any) -> asyncio.Future[None] | AckInFlight:
+        begun = monotonic()
+        ack = super().send_ack(*arguments, **options)
+        if isinstance(ack, AckInFlight):  # the other one is ack() below
+            ack.on_answer(lambda: self._record_time_since(begun, "ack"))
+        return ack
 
     async def ack(self, *arguments: Any, **options: Any) -> None:
         with self._recording_call_time("ack"):
@@ -66,4 +70,7 @@ class MeasuredBroker(Broker):
         try:
             yield
         finally:  # failed calls count: they may take the longest
-            self._sinks.record(RedisAnswered(command, monotonic() - begun))
+            self._record_time_since(begun, command)
+
+    def _record_time_since(self, begun: float, command: str) -> None:
+        self._sinks.record(RedisAnswered(command, monotonic() - begun))

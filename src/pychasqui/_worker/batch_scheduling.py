@@ -38,9 +38,7 @@ class BatchScheduling:
     """A thread calls note_backlog() when it takes a job and others wait, and note_no_backlog() when none is left."""
 
     def __init__(self, max_threads: int) -> None:
-        self._is_useful = (
-            sys.platform == "linux" and os.sched_getscheduler(0) == os.SCHED_OTHER and _read_waits_or_none() is not None
-        )
+        self._is_useful = _has_normal_policy() and _read_waits_or_none() is not None
         self._is_refused = not self._is_useful
         self._jobs = [0] * max_threads  # by thread: how many it has taken while others waited
         self._is_batch = [False] * max_threads
@@ -70,7 +68,7 @@ class BatchScheduling:
             policy = os.SCHED_BATCH if is_batch else os.SCHED_OTHER
             try:
                 os.sched_setscheduler(0, policy, os.sched_param(0))
-            except OSError:  # a container may forbid it
+            except OSError:
                 self._is_useful, self._is_refused = False, True
 
     def _pause_if_waits_are_long_or_end_pause(self) -> None:
@@ -80,6 +78,15 @@ class BatchScheduling:
             self._is_useful = not self._is_refused
         elif last is not None and waits is not None and waits.is_long_since(last):
             self._is_useful, self._next_look_at = False, now + PAUSE_S
+
+
+def _has_normal_policy() -> bool:
+    if sys.platform != "linux":
+        return False
+    try:
+        return os.sched_getscheduler(0) == os.SCHED_OTHER
+    except OSError:  # a container may forbid it, and musl does not have it
+        return False
 
 
 def _read_waits_or_none() -> Waits | None:
