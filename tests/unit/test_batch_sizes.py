@@ -47,35 +47,43 @@ def test_batches_are_small_until_the_server_has_answered() -> None:
 
 async def test_a_worker_that_is_alone_uses_large_ones(clock: FakeClock, broker: MemoryBroker) -> None:
     batch_sizes = BatchSizes()
-    batch_sizes.request_client_count_if_due(broker)
+    batch_sizes.request_client_count_if_due(broker, READ_COUNT)
     assert sizes_of(batch_sizes) == LARGE
 
 
 async def test_batches_of_a_worker_that_writes_events_are_smaller(clock: FakeClock, broker: MemoryBroker) -> None:
     batch_sizes = BatchSizes(writes_events=True)
     assert sizes_of(batch_sizes) == (READ_BATCH_WITH_EVENTS, ACK_BATCH_WITH_EVENTS)
-    batch_sizes.request_client_count_if_due(broker)
+    batch_sizes.request_client_count_if_due(broker, READ_COUNT)
     assert sizes_of(batch_sizes) == (READ_COUNT, ACK_BATCH_ALONE)
 
 
 async def test_one_more_client_makes_them_small_at_the_next_answer(clock: FakeClock, broker: MemoryBroker) -> None:
     batch_sizes = BatchSizes()
-    batch_sizes.request_client_count_if_due(broker)
+    batch_sizes.request_client_count_if_due(broker, READ_COUNT)
     broker.client_count = OWN_CONNECTIONS + 1
     clock.now += ASK_EVERY_S / 2
-    batch_sizes.request_client_count_if_due(broker)
+    batch_sizes.request_client_count_if_due(broker, READ_COUNT)
     assert (sizes_of(batch_sizes), len(broker.calls)) == (LARGE, 1)
     clock.now += ASK_EVERY_S
-    batch_sizes.request_client_count_if_due(broker)
+    batch_sizes.request_client_count_if_due(broker, READ_COUNT)
     assert (sizes_of(batch_sizes), len(broker.calls)) == (SMALL, 2)
+
+
+async def test_a_worker_whose_reads_are_small_does_not_ask(clock: FakeClock, broker: MemoryBroker) -> None:
+    batch_sizes = BatchSizes()
+    batch_sizes.request_client_count_if_due(broker, READ_BATCH - 1)
+    assert (sizes_of(batch_sizes), broker.calls) == (SMALL, [])
+    batch_sizes.request_client_count_if_due(broker, READ_BATCH)
+    assert sizes_of(batch_sizes) == LARGE
 
 
 async def test_an_old_answer_does_not_count(clock: FakeClock, broker: MemoryBroker) -> None:
     batch_sizes = BatchSizes()
-    batch_sizes.request_client_count_if_due(broker)
+    batch_sizes.request_client_count_if_due(broker, READ_COUNT)
     broker.request_client_count = lambda on_count: None  # type: ignore[method-assign]  # the reply is on its way
     clock.now += KEPT_S + 0.1
-    batch_sizes.request_client_count_if_due(broker)
+    batch_sizes.request_client_count_if_due(broker, READ_COUNT)
     assert sizes_of(batch_sizes) == SMALL
 
 
@@ -83,11 +91,11 @@ async def test_a_server_that_does_not_say_is_asked_rarely(clock: FakeClock, brok
     batch_sizes = BatchSizes()
     broker.client_count = None
     for _ in range(10):
-        batch_sizes.request_client_count_if_due(broker)
+        batch_sizes.request_client_count_if_due(broker, READ_COUNT)
         clock.now += ASK_EVERY_S
     assert (sizes_of(batch_sizes), len(broker.calls)) == (SMALL, 1)
     clock.now += REFUSED_S
-    batch_sizes.request_client_count_if_due(broker)
+    batch_sizes.request_client_count_if_due(broker, READ_COUNT)
     assert len(broker.calls) == 2
 
 
@@ -95,7 +103,7 @@ async def test_a_server_that_does_not_say_is_asked_rarely(clock: FakeClock, brok
 async def test_the_users_bound_holds(clock: FakeClock, broker: MemoryBroker, read_count: int) -> None:
     batch_sizes = BatchSizes(read_count)
     assert batch_sizes.read == min(read_count, READ_BATCH)
-    batch_sizes.request_client_count_if_due(broker)
+    batch_sizes.request_client_count_if_due(broker, READ_COUNT)
     assert batch_sizes.read == read_count
 
 

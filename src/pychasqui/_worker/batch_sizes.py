@@ -40,13 +40,14 @@ class BatchSizes:
         """How many entries are worth a read while others are still to be run: fewer cost a trip and gain nothing."""
         return max(self.read, self._small_read) // 2
 
-    def request_client_count_if_due(self, broker: Broker) -> None:
+    def request_client_count_if_due(self, broker: Broker, entries_read: int) -> None:
         """Asks how many clients are connected; called after each read that was full.
 
-        The answer applies to the batches that follow it.
+        The answer applies to the batches that follow it. Where reads are smaller than small batches, as with handlers
+        that run one at a time, it would change nothing.
         """
         now = monotonic()
-        if now < self._ask_at:
+        if now < self._ask_at or entries_read < min(self._read_count, self._small_read):
             return
         if now - self._asked_at > KEPT_S:
             self._use_small_batches()

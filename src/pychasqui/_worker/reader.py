@@ -236,7 +236,7 @@ class Reader(Service):
                 came += len(entries)
                 self._prefetch.record_entry_sizes(len(entries), reading.reply_bytes)
                 if is_full := len(entries) == count:
-                    self._batch_sizes.request_client_count_if_due(self._helper)
+                    self._batch_sizes.request_client_count_if_due(self._helper, count)
                 if reading.was_small:  # the intake has them already
                     return came, is_full
                 count = self._count_to_read_next(len(entries)) if is_full else 0
