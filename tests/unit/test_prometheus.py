@@ -206,9 +206,9 @@ class TestSink:
         assert text.value("chasquimq_job_wait_seconds_count", name="mail") == 2
         assert text.value("chasquimq_job_wait_seconds_sum", name="mail") == pytest.approx(90, abs=1)
 
-    def test_the_waiting_time_of_one_job_in_64_is_recorded(self) -> None:
+    def test_the_waiting_time_of_one_job_in_256_is_recorded(self) -> None:
         sink = PrometheusSink("q")
-        sink.jobs_done([job_done()] * 640)
+        sink.jobs_done([job_done()] * 2560)
         assert Text(sink.render()).value("chasquimq_job_wait_seconds_count", name="mail") == 10
 
     def test_the_leader_alone_shows_how_much_is_delayed(self) -> None:

@@ -32,7 +32,7 @@ SECONDS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0,
 SHORT_SECONDS = (0.0001, 0.00025, 0.0005, *SECONDS[:12])
 LONG_SECONDS = (*SECONDS, 1800.0, 7200.0, 86400.0)
 SIZES = (1.0, 2.0, 5.0, 10.0, 25.0, 50.0, 100.0, 250.0, 500.0, 1000.0)
-JOBS_PER_SAMPLE = 64  # the wait of one in this many jobs of a batch is recorded
+JOBS_PER_SAMPLE = 256  # the wait of one in this many jobs of a batch is recorded
 
 
 class PrometheusSink(MetricsSink):
@@ -82,15 +82,16 @@ class PrometheusSink(MetricsSink):
     def jobs_done(self, jobs: list[Delivery]) -> None:
         """Records a batch of jobs that are done and acked; called instead of job_outcome() for each."""
         self._acks.get_or_make_buckets().observe(len(jobs))
-        names = {job.name for job in jobs}
-        if len(names) == 1:  # hot: 0.07 us a job in all
-            self._record_done_jobs(names.pop(), [job.ended_at - job.started_at for job in jobs])
+        name = jobs[0].name
+        same = [job.ended_at - job.started_at for job in jobs if job.name == name]  # hot: 0.04 us a job in all
+        if len(same) == len(jobs):
+            self._record_done_jobs(name, same)
         else:
             durations = defaultdict(list)
             for job in jobs:
                 durations[job.name].append(job.ended_at - job.started_at)
-            for name, own in durations.items():
-                self._record_done_jobs(name, own)
+            for each, own in durations.items():
+                self._record_done_jobs(each, own)
         epoch_s = time.time() - monotonic()  # each time: the clock may be set, and the machine may sleep
         for job in jobs[::JOBS_PER_SAMPLE]:
             self._waits.get_or_make_buckets(self._to_name_label(job.name)).observe(
