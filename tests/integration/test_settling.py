@@ -15,6 +15,7 @@ import redis.asyncio
 from pychasqui import Job, JobFailed, Queue, UnrecoverableError, Worker
 from pychasqui._redis.connector import Connector
 from pychasqui._redis.keys import Keys
+from pychasqui.metrics import GuardedSinks, InMemorySink
 from tests.support.gate import Gate
 from tests.support.proxy import Proxy
 from tests.support.server import RedisServer, has_xackdel
@@ -71,17 +72,22 @@ async def test_the_ack_of_an_entry_that_becomes_pending_meanwhile_leaves_nothing
     assert (await witness.xpending(keys.stream, "default"))["pending"] == 0
 
 
-async def test_a_plain_ack_on_a_live_connection_leaves_without_a_task(redis_url: str, keys: Keys, witness: Any) -> None:
+@pytest.mark.parametrize("is_timed", (False, True))
+async def test_a_plain_ack_on_a_live_connection_leaves_without_a_task(
+    redis_url: str, keys: Keys, witness: Any, is_timed: bool
+) -> None:
+    sink = InMemorySink()
     await witness.xgroup_create(keys.stream, "default", mkstream=True)
     entry_id = await witness.xadd(keys.stream, {"d": b"x"})
     await witness.xreadgroup("default", "me", {keys.stream: ">"})
     connector = Connector(redis_url, tls=False, client_name="acks")
-    broker = connector.make_broker(keys, timeout_s=40)
+    broker = connector.make_broker(keys, timeout_s=40, sinks=GuardedSinks([sink]) if is_timed else None)
     await broker.read_server_time_ms()
     before = asyncio.all_tasks()
     acked = broker.send_ack("default", [entry_id])
     assert asyncio.all_tasks() == before or not await has_xackdel(witness)
     await acked
+    assert [answer.command for answer in sink.redis_answers] == ["ack"] * is_timed
     await broker.close()
     connector.leave_embedded_server_and_stop_logging()
     assert await witness.xlen(keys.stream) == 0
